@@ -1,0 +1,1 @@
+"""Where databases, tables and dynamic-table metadata live. No refresh logic here."""

@@ -1,0 +1,1 @@
+"""The command line: one table of commands, shared by dynamic-tables and airflow dynamic-tables."""

@@ -1,0 +1,97 @@
+"""Names of tables as values: ``catalog.database.table``."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+_PLAIN = re.compile(r"\w+", re.ASCII)
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def quote(name: str) -> str:
+    """Back-quote one name the way Spark SQL does."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def split_name(text: str) -> tuple[str, ...]:
+    """Split a dotted name into its parts; a part in back-quotes may hold dots.
+
+    :raises ValueError: when the text is not a dotted name.
+    """
+    parts: list[str] = []
+    position = 0
+    while match := _PART.match(text, position):
+        parts.append(match[1].replace("``", "`") if match[1] else match[2].strip())
+        position = match.end()
+        if position == len(text):
+            break
+        if text[position] != ".":
+            raise ValueError(f"{text!r} is not a dotted name")
+        position += 1
+    if not parts or position != len(text) or not all(parts) or text.endswith("."):
+        raise ValueError(f"{text!r} is not a dotted name")
+    return tuple(parts)
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectPath:
+    """A table, view or function within one catalog."""
+
+    database: str
+    name: str
+
+    def __str__(self) -> str:
+        return _join(self.database, self.name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableIdentifier:
+    """The full name of a table; ``str`` gives the dotted form, parsing it again gives the same value."""
+
+    catalog: str
+    database: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str, *, catalog: str | None = None, database: str | None = None) -> TableIdentifier:
+        """Parse a name of one, two or three parts, filling what is missing from the defaults.
+
+        :raises ValueError: when the name is malformed or a missing part has no default.
+        """
+        parts = split_name(text)
+        if len(parts) > 3:
+            raise ValueError(f"{text!r} has {len(parts)} parts; a table name has at most three: catalog.database.table")
+        if len(parts) < 3 and catalog is None:
+            raise ValueError(f"{text!r} names no catalog and there is no default catalog")
+        if len(parts) < 2 and database is None:
+            raise ValueError(f"{text!r} names no database and there is no default database")
+        defaults = (catalog, database)[: 3 - len(parts)]
+        return cls(*map(str, (*defaults, *parts)))
+
+    @property
+    def path(self) -> ObjectPath:
+        """The name within its catalog."""
+        return ObjectPath(self.database, self.table)
+
+    @property
+    def sql(self) -> str:
+        """The name as it stands in Spark SQL, every part back-quoted."""
+        return ".".join(map(quote, (self.catalog, self.database, self.table)))
+
+    @property
+    def workflow_id(self) -> str:
+        """The id of the workflow (Airflow: the DAG id) that refreshes this table."""
+        readable = "__".join(("dynamic_table", self.catalog, self.database, self.table))
+        safe = re.sub(r"[^\w.-]", "_", readable, flags=re.ASCII)
+        if safe == readable and len(safe) <= 200:
+            return safe
+        return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
+
+    def __str__(self) -> str:
+        return _join(self.catalog, self.database, self.table)

@@ -1,0 +1,154 @@
+"""What goes to the Spark job and what comes back, both as JSON.
+
+The job runs from a zip with nothing but pyspark, so this module keeps to the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from airflow_dynamic_tables.core.schema import Column
+
+PLAN_FILE = "_plan.json"
+RESULT_FILE = "_result.json"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBinding:
+    """One table the query reads, bound to one version of it.
+
+    ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads. Exactly ``files`` are read, with
+    ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL) when it is known; or, when
+    ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``.
+    """
+
+    identifier: str
+    view: str
+    format: str
+    version: str
+    files: tuple[str, ...] = ()
+    base_path: str | None = None
+    schema: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """One refresh, decided: everything the job needs and nothing it would have to look up.
+
+    ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
+    ``query`` the same with every table name replaced by its view. The job writes only below ``stage``.
+    ``comments`` maps column names to comments of the definition.
+    """
+
+    token: str
+    identifier: str
+    schedule_time: datetime
+    action: str
+    reason: str
+    statement: str
+    query: str
+    stage: str
+    format: str
+    partition_keys: tuple[str, ...] = ()
+    partitions: tuple[Mapping[str, str], ...] = ()
+    sources: tuple[SourceBinding, ...] = ()
+    comments: Mapping[str, str] = field(default_factory=dict)
+    timezone: str = "UTC"
+
+    @property
+    def data_location(self) -> str:
+        """Where the job writes its data files."""
+        return f"{self.stage}/data"
+
+    @property
+    def plan_location(self) -> str:
+        """Where this plan is written as JSON."""
+        return f"{self.stage}/{PLAN_FILE}"
+
+    @property
+    def result_location(self) -> str:
+        """Where the job writes its result, as its last act."""
+        return f"{self.stage}/{RESULT_FILE}"
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), default=datetime.isoformat, ensure_ascii=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> RefreshPlan:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not a plan.
+        """
+        return _parse(
+            cls,
+            text,
+            schedule_time=datetime.fromisoformat,
+            partition_keys=tuple,
+            partitions=tuple,
+            sources=lambda sources: tuple(
+                SourceBinding(**{**source, "files": tuple(source["files"]), "partition_keys": tuple(source["partition_keys"])})
+                for source in sources
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A data file in the stage: full URI and size in bytes."""
+
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What the job wrote. ``partitions`` are the ones that received rows; ``seconds`` is the duration of each step."""
+
+    token: str
+    application_id: str
+    rows: int
+    files: tuple[StagedFile, ...]
+    columns: tuple[Column, ...]
+    partitions: tuple[Mapping[str, str], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all data files, in bytes."""
+        return sum(file.bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> RefreshResult:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not a result (e.g. truncated).
+        """
+        return _parse(
+            cls,
+            text,
+            files=lambda files: tuple(StagedFile(**file) for file in files),
+            columns=lambda columns: tuple(Column(**column) for column in columns),
+            partitions=tuple,
+        )
+
+
+def _parse(cls: type[_T], text: str, **converters: Callable[[Any], Any]) -> _T:
+    try:
+        fields = json.loads(text)
+        return cls(**{name: converters.get(name, lambda value: value)(value) for name, value in fields.items()})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a {cls.__name__}: {error}") from error

@@ -1,0 +1,40 @@
+"""Columns of a table, and which changes of them are legal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; ``type`` is Spark's DDL text, e.g. ``decimal(10,2)`` or ``array<struct<a:int>>``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+
+
+def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
+    """The table's columns after a query that returns ``new``: old ones first and unchanged, appended ones nullable.
+
+    Names are compared exactly. Nullability of old columns is kept as the table has it (source: Flink's ALTER … AS rule).
+
+    :raises SchemaEvolutionError: when a column was dropped, renamed, reordered or changed its type.
+    """
+    for position, column in enumerate(old):
+        if position >= len(new):
+            raise SchemaEvolutionError(f"The query no longer returns column {column.name!r}; columns cannot be dropped.")
+        found = new[position]
+        if (found.name, found.type) != (column.name, column.type):
+            raise SchemaEvolutionError(
+                f"Column {position + 1} was {column.name} {column.type}, but the query returns {found.name} {found.type}; "
+                "columns can only be appended at the end, not dropped, renamed, reordered or retyped."
+            )
+        if not column.nullable and found.nullable:
+            raise SchemaEvolutionError(f"Column {column.name!r} is not nullable, but the query may return nulls in it.")
+    kept = tuple(replace(column, comment=found.comment or column.comment) for column, found in zip(old, new, strict=False))
+    return kept + tuple(replace(column, nullable=True) for column in new[len(old) :])

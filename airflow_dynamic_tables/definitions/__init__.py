@@ -1,0 +1,1 @@
+"""What users declare: YAML to frozen, checked models. Knows nothing of catalogs, ledgers or staging."""

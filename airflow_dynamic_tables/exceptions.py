@@ -1,0 +1,148 @@
+"""Every error this package raises, grouped by what the catcher does about it.
+
+DynamicTableError
+├─ DefinitionError               fix the YAML (path, line, column, all mistakes)
+├─ ConfigurationError            fix the set-up: connection, catalogs file, missing program
+│  └─ MissingExtraError          pip install "airflow-dynamic-tables[...]"
+├─ CatalogError                  the catalog said no, or cannot be reached
+│  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, FunctionNotFoundError
+│  ├─ AlreadyExistsError         Database-, Table-, Partition-, FunctionAlreadyExistsError
+│  ├─ NotEmptyError              drop its content first
+│  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not fit its keys
+│  ├─ UnsupportedError           this catalog or format cannot do that
+│  └─ CatalogUnavailableError    try again when the server is back
+├─ StageRejectedError            what the job wrote must not be committed; the stage is aborted
+│  └─ SchemaEvolutionError       the query no longer fits the table
+├─ ConflictError                 somebody else changed it: re-read, retry
+│  └─ CommitRejectedError        surely not landed: may clean up
+├─ CommitUnknownError            look before touching: never clean up
+├─ JobFailedError                the cluster said no (application id, log tail)
+└─ UpstreamError                 a parent is late or failed
+
+The docstring of a class is its default message; data sits in attributes; library errors are wrapped once, at the
+edge, with ``from``. This module imports nothing.
+"""
+
+
+class DynamicTableError(Exception):
+    """A dynamic table could not be handled."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__)
+
+
+class DefinitionError(DynamicTableError):
+    """The definitions contain mistakes."""
+
+    def __init__(self, mistakes: tuple[object, ...]) -> None:
+        self.mistakes = mistakes
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+
+
+class ConfigurationError(DynamicTableError):
+    """The set-up is wrong."""
+
+
+class MissingExtraError(ConfigurationError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f'Not installed; run: pip install "airflow-dynamic-tables[{extra}]"')
+
+
+class CatalogError(DynamicTableError):
+    """The catalog refused."""
+
+
+class NotFoundError(CatalogError):
+    """It does not exist."""
+
+
+class CatalogNotFoundError(NotFoundError):
+    """The catalog does not exist."""
+
+
+class DatabaseNotFoundError(NotFoundError):
+    """The database does not exist."""
+
+
+class TableNotFoundError(NotFoundError):
+    """The table or view does not exist."""
+
+
+class PartitionNotFoundError(NotFoundError):
+    """The partition does not exist."""
+
+
+class FunctionNotFoundError(NotFoundError):
+    """The function does not exist."""
+
+
+class AlreadyExistsError(CatalogError):
+    """It exists already."""
+
+
+class DatabaseAlreadyExistsError(AlreadyExistsError):
+    """The database exists already."""
+
+
+class TableAlreadyExistsError(AlreadyExistsError):
+    """The table or view exists already."""
+
+
+class PartitionAlreadyExistsError(AlreadyExistsError):
+    """The partition exists already."""
+
+
+class FunctionAlreadyExistsError(AlreadyExistsError):
+    """The function exists already."""
+
+
+class NotEmptyError(CatalogError):
+    """The database is not empty."""
+
+
+class InvalidPartitionError(CatalogError):
+    """The partition spec does not fit the table."""
+
+
+class UnsupportedError(CatalogError):
+    """This catalog or format cannot do that."""
+
+
+class CatalogUnavailableError(CatalogError):
+    """The catalog cannot be reached."""
+
+
+class StageRejectedError(DynamicTableError):
+    """The stage must not be committed."""
+
+
+class SchemaEvolutionError(StageRejectedError):
+    """Columns can only be appended, and only nullable ones."""
+
+
+class ConflictError(DynamicTableError):
+    """Somebody else changed it meanwhile; read it again and retry."""
+
+
+class CommitRejectedError(ConflictError):
+    """The commit surely did not land."""
+
+
+class CommitUnknownError(DynamicTableError):
+    """Nobody knows yet whether the commit landed; nothing was cleaned up."""
+
+
+class JobFailedError(DynamicTableError):
+    """The Spark job failed."""
+
+    def __init__(self, message: str | None = None, *, application_id: str | None = None, log_tail: str = "") -> None:
+        self.application_id = application_id
+        self.log_tail = log_tail
+        super().__init__(message)
+
+
+class UpstreamError(DynamicTableError):
+    """A table that this one reads is late or failed."""

@@ -1,0 +1,1 @@
+"""Airflow connections to catalog manager and ledger. No decisions here."""

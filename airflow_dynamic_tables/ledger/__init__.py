@@ -1,0 +1,1 @@
+"""The record of stages and refreshes. Knows states and leases, not tables or files."""

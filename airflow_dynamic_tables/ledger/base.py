@@ -1,0 +1,165 @@
+"""The ledger: which refresh holds which stage, and what became of every refresh.
+
+States of a stage, every arrow a compare-and-swap::
+
+    OPEN ──▶ COMMITTING ──▶ COMMITTED
+     │            │  ▲          ▲
+     └──▶ ABORTING ◀─┘ (reaped) │ (its commit turned out to have landed)
+              ├─────────────────┘
+              ▼
+           ABORTED
+
+Only the owner of an OPEN stage may start to commit. Whoever sweeps a stage first moves it to ABORTING, so that its owner,
+should it wake up, can no longer publish; then looks in the table's own metadata whether the commit landed; and only then
+deletes files and closes it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class StageState(StrEnum):
+    """Where a stage stands."""
+
+    OPEN = "OPEN"
+    COMMITTING = "COMMITTING"
+    COMMITTED = "COMMITTED"
+    ABORTING = "ABORTING"
+    ABORTED = "ABORTED"
+
+
+UNFINISHED = (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Files of one refresh that nobody reads yet, and who may commit them.
+
+    ``owner`` is the same for every try of one piece of work (Airflow: DAG, run and task), so that a new try may supersede an
+    older one at once. ``process`` names machine, process id and its start, so that a dead process is noticed on its own
+    machine before the lease ends. ``partitions`` empty means the whole table.
+    """
+
+    token: str
+    table: str
+    location: str
+    owner: str
+    process: str
+    opened_at: datetime
+    lease_until: datetime
+    partitions: tuple[Mapping[str, str], ...] = ()
+    format: str = "iceberg"
+    state: StageState = StageState.OPEN
+
+    def overlaps(self, other: Stage) -> bool:
+        """Whether both stages would replace some of the same rows."""
+        if self.table != other.table:
+            return False
+        return not self.partitions or not other.partitions or any(spec in other.partitions for spec in self.partitions)
+
+
+class RefreshState(StrEnum):
+    """How a refresh stands or ended."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    ABORTED = "ABORTED"
+    SKIPPED = "SKIPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read."""
+
+    token: str
+    table: str
+    action: str
+    reason: str
+    state: RefreshState
+    schedule_time: datetime
+    started_at: datetime
+    finished_at: datetime | None = None
+    data_timestamp: datetime | None = None
+    version: int | None = None
+    snapshot: str | None = None
+    partitions: tuple[Mapping[str, str], ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    application_id: str | None = None
+    error: str | None = None
+
+
+class Ledger(ABC):
+    """Stages and refreshes. ``now`` is always an argument, timezone-aware; every method may raise CatalogUnavailableError."""
+
+    @abstractmethod
+    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
+        """Insert an OPEN stage in one step, unless unfinished OPEN or COMMITTING stages overlap it.
+
+        Opening the same token again returns as if it were new while it is OPEN (idempotent).
+
+        :return: the stages in the way; empty when the stage is now open.
+        :raises ConflictError: when the token was used already and its stage is no longer OPEN.
+        """
+
+    @abstractmethod
+    def get_stage(self, token: str) -> Stage | None:
+        """One stage, whatever its state."""
+
+    @abstractmethod
+    def list_stages(self, table: str | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
+        """Stages in one of the states, oldest first."""
+
+    @abstractmethod
+    def renew_lease(self, token: str, until: datetime) -> None:
+        """Extend the lease of an OPEN or COMMITTING stage.
+
+        :raises ConflictError: when the stage is in another state: its owner lost it.
+        """
+
+    @abstractmethod
+    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState) -> None:
+        """Compare-and-swap; moving a stage to the state it is in does nothing.
+
+        :raises CommitRejectedError: when the stage is missing or in no state of ``from_states`` and not in ``to_state``.
+        """
+
+    @abstractmethod
+    def record(self, refresh: Refresh) -> None:
+        """Insert or replace the refresh of that token, whole."""
+
+    @abstractmethod
+    def update_refresh(self, token: str, **changes: Any) -> None:
+        """Change some fields of a refresh; an unknown token is ignored (its row may have been pruned)."""
+
+    @abstractmethod
+    def get_refresh(self, token: str) -> Refresh | None:
+        """One refresh."""
+
+    @abstractmethod
+    def list_refreshes(self, table: str | None = None, limit: int = 20) -> list[Refresh]:
+        """The latest refreshes, newest first."""
+
+    @abstractmethod
+    def prune(self, before: datetime) -> int:
+        """Delete finished refreshes and finished stages older than that; the latest success of each table stays.
+
+        :return: how many rows were deleted.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Connect once.
+
+        :raises CatalogUnavailableError: when that fails.
+        """

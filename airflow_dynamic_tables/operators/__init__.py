@@ -1,0 +1,1 @@
+"""Fields in, use case called, result out. No decisions here."""

@@ -1,0 +1,1 @@
+"""What Airflow loads by entry point besides the provider info."""

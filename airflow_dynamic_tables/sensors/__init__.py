@@ -1,0 +1,1 @@
+"""Sensors on dynamic tables. No decisions here."""

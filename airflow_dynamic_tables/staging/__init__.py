@@ -1,0 +1,1 @@
+"""How a format makes a stage visible in one step. No scheduling, no ledger here."""

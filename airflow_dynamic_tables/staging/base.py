@@ -1,0 +1,99 @@
+"""What a format must be able to do to be refreshed atomically (FLIP-305's StagedTable, plus ``outcome``).
+
+A commit has three outcomes: it returns a version (landed), raises CommitRejectedError (surely not landed), or raises
+CommitUnknownError. Only "surely not" may be followed by deleting files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from airflow_dynamic_tables.core.plan import RefreshResult
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class StagingContext:
+    """Which table is staged by which refresh. ``partitions`` is the set to replace, empty for the whole table."""
+
+    token: str
+    database: str
+    table: str
+    partition_keys: tuple[str, ...] = ()
+    partitions: tuple[Mapping[str, str], ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a commit records in the table's own metadata beside the rows."""
+
+    result: RefreshResult
+    data_timestamp: datetime
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+class StagedTable(ABC):
+    """The stage of one refresh of one table. Every method is idempotent by token."""
+
+    @abstractmethod
+    def begin(self) -> str:
+        """Prepare the stage.
+
+        :return: the URI of its folder, without a slash at the end; its last part is the token.
+        """
+
+    @abstractmethod
+    def columns(self) -> tuple[Column, ...] | None:
+        """Columns of the table as it is now, ``None`` before its first commit."""
+
+    @abstractmethod
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """Make the stage visible in one step: metadata only, compare-and-swap, token recorded in the same step.
+
+        ``before_publish`` is called after the current state of the table was read and before anything is published, once for
+        every attempt; what it raises ends the commit. A commit that landed before returns its version again.
+
+        :raises StageRejectedError: when the stage is not what the result says, or its schema is illegal.
+        :raises CommitRejectedError: when it surely did not land.
+        :raises CommitUnknownError: when nobody knows.
+        """
+
+    @abstractmethod
+    def outcome(self) -> Version | None:
+        """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
+
+        :raises CatalogUnavailableError: when the metadata cannot be read.
+        """
+
+    @abstractmethod
+    def fence(self) -> bool:
+        """Make sure that a commit of this token which is under way can no longer land.
+
+        :return: False when that cannot be made sure (the table does not exist yet): then no file may be deleted.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Delete the stage's files; missing ones are fine. Never called while the commit might still land."""
+
+    @abstractmethod
+    def current(self) -> Version | None:
+        """The table's current version, whoever made it; ``None`` before the first commit."""
+
+    @abstractmethod
+    def versions(self) -> list[Version]:
+        """All versions that are still kept, oldest first."""
+
+
+class SupportsStaging(ABC):
+    """A format that can stage; one that cannot is refused unless the user says ``atomicity: none``."""
+
+    @abstractmethod
+    def stage(self, context: StagingContext) -> StagedTable:
+        """The stage of one refresh; touches nothing yet."""
