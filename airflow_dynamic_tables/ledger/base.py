@@ -61,7 +61,14 @@ class Stage:
         """Whether both stages would replace some of the same rows."""
         if self.table != other.table:
             return False
-        return not self.partitions or not other.partitions or any(spec in other.partitions for spec in self.partitions)
+        if not self.partitions or not other.partitions:
+            return True
+        return any(_agree(mine, theirs) for mine in self.partitions for theirs in other.partitions)
+
+
+def _agree(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
+    """A spec may leave out keys and then stands for all their values, so only common keys can tell two specs apart."""
+    return all(left[key] == right[key] for key in left.keys() & right.keys())
 
 
 class RefreshState(StrEnum):

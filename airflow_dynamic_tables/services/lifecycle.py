@@ -1,0 +1,58 @@
+"""Dynamic tables in the catalog: created, and altered when their definition changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+
+from airflow_dynamic_tables.catalog.base import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+class Registration(StrEnum):
+    """What became of a definition in the catalog."""
+
+    CREATED = "created"
+    ALTERED = "altered"
+    UNCHANGED = "unchanged"
+
+
+def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobState.INITIALIZING) -> Registration:
+    """Register a dynamic table in its catalog, with its database; idempotent.
+
+    :raises CatalogError: when something else of that name exists.
+    """
+    catalog = workspace.catalog(table.identifier.catalog)
+    catalog.create_database(table.identifier.database, CatalogDatabase(), ignore_if_exists=True)
+    path = table.identifier.path
+    try:
+        found = catalog.get_table(path)
+    except TableNotFoundError:
+        catalog.create_table(path, _entry(table, job_state), ignore_if_exists=True)
+        return Registration.CREATED
+    if not isinstance(found, CatalogDynamicTable):
+        raise CatalogError(f"{table.identifier} exists and is no dynamic table; drop it or choose another name.")
+    wanted = _entry(table, max(job_state, found.refresh_handler.job_state, key=list(JobState).index))
+    wanted = replace(wanted, columns=found.columns, location=found.location, snapshot=found.snapshot, properties=found.properties)
+    if wanted == found:
+        return Registration.UNCHANGED
+    catalog.alter_table(path, wanted)
+    return Registration.ALTERED
+
+
+def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
+    detail = {"schedulerType": "airflow", "endpoint": "", "workflowId": table.identifier.workflow_id}
+    return CatalogDynamicTable(
+        columns=(),
+        original_query=table.query,
+        expanded_query=table.expanded_query,
+        freshness=table.freshness.text,
+        declared_refresh_mode=table.declared_mode,
+        refresh_handler=RefreshHandler(table.mode, job_state, detail),
+        comment=table.comment,
+        partition_keys=table.partition_keys,
+        format=table.format,
+        options=dict(table.options),
+    )

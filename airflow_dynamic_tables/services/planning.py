@@ -1,0 +1,148 @@
+"""Planning: what one refresh would do. ``preview`` needs nothing but the definition; ``plan`` binds every source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe, predicate, scheduled_partitions
+from airflow_dynamic_tables.core.plan import RefreshPlan
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable, Source
+from airflow_dynamic_tables.definitions.query import bind_query
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.sources import bind_sources
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a scheduled refresh at ``schedule_time`` would do; ``partitions`` empty means the whole table."""
+
+    identifier: str
+    freshness_seconds: int
+    refresh_mode: str
+    reason: str
+    cron: str | None
+    timezone: str
+    schedule_time: datetime
+    partitions: tuple[PartitionSpec, ...]
+    upstream: tuple[str, ...]
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRequest:
+    """A wish to refresh one table.
+
+    ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
+    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides.
+    """
+
+    table: DynamicTable
+    sources: Mapping[TableIdentifier, Source]
+    schedule_time: datetime
+    token: str
+    owner: str
+    partitions: tuple[PartitionSpec, ...] | None = None
+    full_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Nothing was done, and why."""
+
+    reason: str
+
+
+def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
+    """What the schedule would refresh at that time; pure.
+
+    :param schedule_time: timezone-aware.
+    """
+    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    return TablePlan(
+        identifier=str(table.identifier),
+        freshness_seconds=table.freshness.seconds,
+        refresh_mode=table.mode.value,
+        reason=table.mode_reason,
+        cron=table.cron,
+        timezone=table.timezone,
+        schedule_time=schedule_time,
+        partitions=partitions,
+        upstream=tuple(map(str, table.upstream)),
+        statement=_statement(table.expanded_query, table.partition_keys, partitions),
+    )
+
+
+def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
+    """The partitions a request replaces; empty means the whole table.
+
+    :raises ConfigurationError: when a partition named by hand does not fit the table.
+    """
+    table = request.table
+    if request.full_refresh:
+        return ()
+    if request.partitions is None:
+        return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
+    for spec in request.partitions:
+        try:
+            check_spec(spec, table.partition_keys)
+        except ValueError as error:
+            raise ConfigurationError(f"{table.identifier}: {error}") from error
+    return request.partitions
+
+
+def obsolete(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
+    """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
+    if partitions or current is None or request.schedule_time >= current.data_timestamp:
+        return None
+    return Skipped(
+        f"{request.table.identifier} is already fresh up to {current.data_timestamp.isoformat()} (version {current.number}); "
+        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
+    )
+
+
+def action_of(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> tuple[str, str]:
+    """What kind of refresh this is, and why: an action and a sentence."""
+    action = "INITIALIZE" if current is None else "PARTITIONS" if partitions else "FULL"
+    what = ", ".join(map(describe, partitions)) or "the whole table"
+    if request.full_refresh:
+        return action, "full refresh asked for"
+    if request.partitions is not None:
+        return action, f"asked for: {what}"
+    return action, f"scheduled for {request.schedule_time.isoformat()}: {what}"
+
+
+def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: str, reason: str) -> RefreshPlan:
+    """Bind every source at the version it has now.
+
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.sources.bind_sources`, as for UpstreamError.
+    """
+    table = request.table
+    sources = bind_sources(workspace, table, request.sources)
+    views = dict(zip(table.upstream, (source.view for source in sources), strict=True))
+    return RefreshPlan(
+        token=request.token,
+        identifier=str(table.identifier),
+        schedule_time=request.schedule_time,
+        action=action,
+        reason=reason,
+        statement=_statement(table.expanded_query, table.partition_keys, stage.partitions),
+        query=bind_query(table.expanded_query, views),
+        stage=stage.location,
+        format=table.format,
+        partition_keys=table.partition_keys,
+        partitions=stage.partitions,
+        sources=sources,
+        comments=dict(table.comments),
+        timezone=table.timezone,
+    )
+
+
+def _statement(query: str, keys: tuple[str, ...], partitions: tuple[PartitionSpec, ...]) -> str:
+    where = f"\nWHERE {predicate(keys, partitions)}" if partitions else ""
+    return f"SELECT * FROM (\n{query}\n){where}"

@@ -1,0 +1,183 @@
+"""One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from airflow_dynamic_tables.catalog.base import JobState
+from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, StageRejectedError
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.lifecycle import create
+from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped, action_of, obsolete, plan, requested_partitions
+from airflow_dynamic_tables.services.processes import current_process
+from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage
+from airflow_dynamic_tables.services.storage import read_text, write_text
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Steps:
+    """Seconds that each step of a refresh took."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time the body as that step."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.monotonic() - start, 3)
+
+
+def run(
+    workspace: Workspace,
+    request: RefreshRequest,
+    submit: Callable[[RefreshPlan], None],
+    on_lost: Callable[[], None] | None = None,
+) -> Version | Skipped:
+    """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
+
+    :param submit: runs the job of a plan to its end and raises when it failed.
+    :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
+    :return: the new version, or why nothing was done.
+    """
+    steps = Steps()
+    with steps.step("begin"):
+        begun = begin(workspace, request)
+    if isinstance(begun, Skipped):
+        return begun
+    try:
+        with lease_kept(workspace, begun.token, on_lost):
+            with steps.step("spark"):
+                submit(begun)
+            return commit(workspace, request, begun, steps)
+    except CommitUnknownError as error:
+        with suppress(CatalogUnavailableError):
+            workspace.ledger.update_refresh(begun.token, error=str(error))
+        raise
+    except BaseException as error:
+        try:
+            abort(workspace, begun.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+        except Exception:
+            log.exception("Could not abort stage %s; the next refresh or sweep does it.", begun.token)
+        raise
+
+
+def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
+    """Take the lease, bind the sources and write the plan beside the stage.
+
+    :raises ConflictError: when a living owner refreshes some of the same partitions.
+    :raises UpstreamError: when a parent has no version yet.
+    """
+    create(workspace, request.table, JobState.RUNNING)
+    staged = _staged(workspace, request)
+    now = workspace.now()
+    stage = Stage(
+        token=request.token,
+        table=str(request.table.identifier),
+        location=staged.begin(),
+        owner=request.owner,
+        process=current_process(),
+        opened_at=now,
+        lease_until=now + LEASE,
+        partitions=requested_partitions(request),
+        format=request.table.format,
+    )
+    open_stage(workspace, stage)
+    try:
+        return _planned(workspace, request, stage, staged)
+    except BaseException as error:
+        abort(workspace, request.token, error)
+        raise
+
+
+def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage, staged: StagedTable) -> RefreshPlan | Skipped:
+    # The current version is read under the lease: nobody else can commit these partitions from here on.
+    current = staged.current()
+    action, reason = action_of(request, stage.partitions, current)
+    refresh = Refresh(
+        token=stage.token,
+        table=stage.table,
+        action=action,
+        reason=reason,
+        state=RefreshState.RUNNING,
+        schedule_time=request.schedule_time,
+        started_at=stage.opened_at,
+        partitions=stage.partitions,
+    )
+    workspace.ledger.record(refresh)
+    if skipped := obsolete(request, stage.partitions, current):
+        abort(workspace, stage.token, skipped.reason)
+        workspace.ledger.update_refresh(stage.token, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason, error=None)
+        return skipped
+    planned = plan(workspace, request, stage, action, reason)
+    workspace.ledger.update_refresh(stage.token, sources=_versions(planned))
+    write_text(planned.plan_location, planned.to_json())
+    return planned
+
+
+def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, steps: Steps) -> Version:
+    """Check the job's result and make the stage visible in one step; idempotent by token.
+
+    :raises StageRejectedError: when the job left no result, or not the one that was planned.
+    :raises CommitRejectedError: when it surely did not land.
+    :raises CommitUnknownError: when nobody knows.
+    """
+    token, ledger = planned.token, workspace.ledger
+    result = _result(planned)
+    with steps.step("commit"):
+        version = _staged(workspace, request).commit(
+            CommitRequest(result, planned.schedule_time, _versions(planned)),
+            before_publish=lambda: ledger.move_stage(token, (StageState.OPEN,), StageState.COMMITTING),
+        )
+    try:
+        ledger.update_refresh(
+            token,
+            rows=result.rows,
+            bytes=result.bytes,
+            files=len(result.files),
+            seconds={**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}},
+            application_id=result.application_id,
+        )
+        complete(workspace, token, version)
+    except CatalogUnavailableError:
+        # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
+        log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, planned.identifier)
+    return version
+
+
+def _result(planned: RefreshPlan) -> RefreshResult:
+    try:
+        return RefreshResult.from_json(read_text(planned.result_location))
+    except FileNotFoundError as error:
+        raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
+    except ValueError as error:
+        raise StageRejectedError(f"The result of the job of {planned.identifier} is damaged: {error}") from error
+
+
+def _versions(planned: RefreshPlan) -> dict[str, str]:
+    return {source.identifier: source.version for source in planned.sources}
+
+
+def _staged(workspace: Workspace, request: RefreshRequest) -> StagedTable:
+    table = request.table
+    context = StagingContext(
+        token=request.token,
+        database=table.identifier.database,
+        table=table.identifier.table,
+        partition_keys=table.partition_keys,
+        partitions=requested_partitions(request),
+        comment=table.comment,
+    )
+    return workspace.staging(table.identifier, table.format).stage(context)

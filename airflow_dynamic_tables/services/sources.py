@@ -1,0 +1,88 @@
+"""Binding: which version of every table a refresh reads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.plan import SourceBinding
+from airflow_dynamic_tables.definitions.model import DynamicTable, Source
+from airflow_dynamic_tables.exceptions import ConfigurationError, NotFoundError, UnsupportedError, UpstreamError
+from airflow_dynamic_tables.services.storage import list_files
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def bind_sources(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
+) -> tuple[SourceBinding, ...]:
+    """Bind every table the query reads to the version it has now; each table is looked at once.
+
+    :raises ConfigurationError: when a source's folder is missing or empty.
+    :raises UpstreamError: when a dynamic table has no version yet.
+    :raises UnsupportedError: when an Iceberg table cannot be read without the Iceberg runtime.
+    """
+    return tuple(
+        _bind(workspace, table, identifier, sources.get(identifier), _view_name(identifier, number))
+        for number, identifier in enumerate(table.upstream)
+    )
+
+
+def _bind(
+    workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, source: Source | None, view: str
+) -> SourceBinding:
+    if source is not None and source.format != "iceberg":
+        return _bind_files(source, view)
+    return _bind_iceberg(workspace, table, identifier, view)
+
+
+def _view_name(identifier: TableIdentifier, number: int) -> str:
+    return re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
+
+
+def _bind_files(source: Source, view: str) -> SourceBinding:
+    try:
+        found = list_files(source.path or "")
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"Source {source.identifier}: there is nothing at {source.path}.") from error
+    if not found and not source.schema:
+        raise ConfigurationError(
+            f"Source {source.identifier}: no data files under {source.path} and no schema in its definition."
+        )
+    return SourceBinding(
+        identifier=str(source.identifier),
+        view=view,
+        format=source.format,
+        version=_fingerprint(found),
+        files=tuple(found),
+        base_path=source.path if source.partition_keys else None,
+        schema=source.schema,
+        partition_keys=source.partition_keys,
+        options=dict(source.options),
+    )
+
+
+def _fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
+    """Identity of a set of files: every name, size and time or tag of the last change."""
+    digest = hashlib.sha256()
+    for name, info in files.items():
+        changed = next(
+            (info[key] for key in ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated") if key in info), ""
+        )
+        digest.update(f"{name}\0{info.get('size')}\0{changed}\n".encode())
+    return f"files:{digest.hexdigest()[:16]}"
+
+
+def _bind_iceberg(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
+    staging = workspace.staging(identifier, "iceberg")
+    try:
+        version, files, schema = staging.read(identifier.path)
+    except NotFoundError as error:
+        raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
+    except UnsupportedError:
+        if f"spark.sql.catalog.{identifier.catalog}" not in table.spark.conf:
+            raise
+        current = staging.current_snapshot(identifier.path)
+        return SourceBinding(str(identifier), view, "iceberg", current, table=identifier.sql)
+    return SourceBinding(str(identifier), view, "iceberg", version, files=files, schema=schema)

@@ -1,0 +1,162 @@
+"""Stages between ledger and table: opened, kept alive, aborted, settled. The states are drawn in ``ledger.base``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError, JobFailedError
+from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.processes import is_dead
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.staging.base import StagedTable, StagingContext
+
+LEASE = timedelta(minutes=2)
+"""How long a stage stays its owner's without a sign of life."""
+
+UNFENCED_GRACE = timedelta(days=1)
+"""How long files are kept when their commit might still land because there is no table yet to fence it with."""
+
+
+def open_stage(workspace: Workspace, stage: Stage) -> None:
+    """Take the lease; stages in the way whose owner is gone are settled first.
+
+    :raises ConflictError: when a living owner holds some of the same partitions.
+    """
+    while blockers := workspace.ledger.open_stage(stage):
+        for blocker in blockers:
+            if not _owner_gone(workspace, blocker, stage):
+                raise ConflictError(
+                    f"{stage.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
+                    f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
+                )
+            with suppress(CommitRejectedError):  # it came to its end by itself just now
+                settle(workspace, blocker, f"superseded by {stage.token}")
+
+
+def _owner_gone(workspace: Workspace, blocker: Stage, stage: Stage) -> bool:
+    # A new try of the same work supersedes the old one: whatever still runs of it is a zombie.
+    return blocker.owner == stage.owner or blocker.lease_until < workspace.now() or is_dead(blocker.process)
+
+
+@contextmanager
+def lease_kept(workspace: Workspace, token: str, on_lost: Callable[[], None] | None = None) -> Iterator[None]:
+    """Renew the lease from a thread while the body runs.
+
+    :param on_lost: called from that thread when somebody took the stage away.
+    """
+    done = threading.Event()
+
+    def renew() -> None:
+        while not done.wait(LEASE.total_seconds() / 4):
+            try:
+                workspace.ledger.renew_lease(token, workspace.now() + LEASE)
+            except ConflictError:
+                if on_lost is not None and not done.is_set():
+                    on_lost()
+                return
+            except CatalogUnavailableError:
+                continue  # the lease outlives a short outage; a long one costs it, and the commit will notice
+
+    thread = threading.Thread(target=renew, name=f"lease-{token}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def abort(workspace: Workspace, token: str, reason: BaseException | str, *, surely_not_landed: bool = False) -> None:
+    """Give a stage up and delete its files; idempotent, by token, and nothing happens after a commit.
+
+    :param surely_not_landed: the caller's own commit was refused, so it need not be fenced off first.
+    """
+    stage = workspace.ledger.get_stage(token)
+    if stage is None or stage.state in (StageState.COMMITTED, StageState.ABORTED):
+        return
+    failed = isinstance(reason, Exception)
+    workspace.ledger.update_refresh(
+        token,
+        state=RefreshState.FAILED if failed else RefreshState.ABORTED,
+        error=str(reason) or type(reason).__name__,
+        finished_at=workspace.now(),
+        **({"application_id": reason.application_id} if isinstance(reason, JobFailedError) and reason.application_id else {}),
+    )
+    settle(workspace, stage, None, surely_not_landed=surely_not_landed)
+
+
+def settle(workspace: Workspace, stage: Stage, reason: str | None, *, surely_not_landed: bool = False) -> StageState:
+    """Bring a stage to its end: COMMITTED when its commit landed, else its files are deleted and it is ABORTED.
+
+    :param reason: recorded in the history when the stage is aborted; ``None`` keeps what stands there.
+    :return: the state it has now; ABORTING when its commit might still land, so that nothing was deleted.
+    """
+    ledger, staged = workspace.ledger, staged_table(workspace, stage)
+    if not surely_not_landed and not _never_committed(workspace, stage):
+        ledger.move_stage(stage.token, (StageState.COMMITTING, StageState.ABORTING), StageState.ABORTING)
+        fenced = staged.fence()
+        version = staged.outcome()
+        if version is not None:
+            complete(workspace, stage.token, version)
+            return StageState.COMMITTED
+        if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
+            return StageState.ABORTING
+    ledger.move_stage(stage.token, (StageState.COMMITTING, StageState.ABORTING), StageState.ABORTING)
+    staged.abort()
+    ledger.move_stage(stage.token, (StageState.ABORTING,), StageState.ABORTED)
+    if reason is not None:
+        ledger.update_refresh(stage.token, state=RefreshState.ABORTED, error=reason, finished_at=workspace.now())
+    return StageState.ABORTED
+
+
+def _never_committed(workspace: Workspace, stage: Stage) -> bool:
+    """Take an OPEN stage away from its owner; its commit cannot have begun, and can no longer."""
+    if stage.state is not StageState.OPEN:
+        return False
+    try:
+        workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.ABORTING)
+    except CommitRejectedError:
+        return False  # it began to commit just now
+    return True
+
+
+def complete(workspace: Workspace, token: str, version: Version) -> None:
+    """Write into the ledger that a commit landed; idempotent."""
+    workspace.ledger.move_stage(token, (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING), StageState.COMMITTED)
+    workspace.ledger.update_refresh(
+        token,
+        state=RefreshState.SUCCEEDED,
+        version=version.number,
+        snapshot=version.snapshot,
+        data_timestamp=version.data_timestamp,
+        finished_at=workspace.now(),
+        error=None,
+    )
+
+
+def reconcile(workspace: Workspace, token: str) -> Version | None:
+    """Look a token up in its table's own metadata and put the ledger right.
+
+    :return: its version when its commit landed.
+    """
+    stage = workspace.ledger.get_stage(token)
+    if stage is None:
+        return None
+    version = staged_table(workspace, stage).outcome()
+    if version is not None and stage.state is not StageState.COMMITTED:
+        complete(workspace, token, version)
+    return version
+
+
+def staged_table(workspace: Workspace, stage: Stage) -> StagedTable:
+    """The table side of a stage of the ledger."""
+    identifier = TableIdentifier.parse(stage.table)
+    staging = workspace.staging(identifier, stage.format)
+    return staging.stage(
+        StagingContext(token=stage.token, database=identifier.database, table=identifier.table, partitions=stage.partitions)
+    )

@@ -1,0 +1,115 @@
+"""What stands where: tables, their freshness, their history and their first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_dynamic_tables.catalog.base import AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.staging.base import StagingContext
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One dynamic table at a glance; ``lag_seconds`` is how far its data timestamp lies behind now."""
+
+    identifier: str
+    format: str
+    refresh_mode: str
+    freshness: str
+    job_state: str | None
+    version: int | None
+    data_timestamp: datetime | None
+    lag_seconds: int | None
+    last_refresh: str | None
+    last_error: str | None
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetails:
+    """One dynamic table in full; ``versions`` are the kept ones, newest first."""
+
+    status: TableStatus
+    table: AnyTable
+    versions: tuple[Version, ...]
+    refreshes: tuple[Refresh, ...]
+
+
+def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable]) -> list[TableStatus]:
+    """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted."""
+    names = set(definitions)
+    for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
+        catalog = workspace.catalog(catalog_name)
+        for database in catalog.list_databases():
+            names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
+    return [_status(workspace, name, _entry(workspace, name), definitions.get(name)) for name in sorted(names)]
+
+
+def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 10) -> TableDetails:
+    """One table of a catalog in full.
+
+    :param limit: how many of the latest refreshes and versions.
+    :raises TableNotFoundError: when the catalog does not have it.
+    """
+    entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    if isinstance(entry, CatalogView):
+        raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
+    versions = workspace.staging(identifier, entry.format).stage(_looking_at(identifier)).versions()
+    return TableDetails(
+        status=_status(workspace, identifier, entry, None),
+        table=entry,
+        versions=tuple(reversed(versions[-limit:])),
+        refreshes=tuple(workspace.ledger.list_refreshes(str(identifier), limit)),
+    )
+
+
+def sample(workspace: Workspace, identifier: TableIdentifier, rows: int) -> list[dict[str, Any]]:
+    """The first rows of a table as its current version has them.
+
+    :raises TableNotFoundError: when it has no version yet.
+    """
+    return workspace.staging(identifier, "iceberg").sample(identifier.path, rows)
+
+
+def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
+    try:
+        return workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        return None
+
+
+def _status(
+    workspace: Workspace, identifier: TableIdentifier, entry: AnyTable | None, definition: DynamicTable | None
+) -> TableStatus:
+    registered = entry if isinstance(entry, CatalogDynamicTable) else None
+    format_ = definition.format if definition else registered.format if registered else "iceberg"
+    version = workspace.staging(identifier, format_).stage(_looking_at(identifier)).current()
+    last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
+    handler = registered.refresh_handler if registered else None
+    return TableStatus(
+        identifier=str(identifier),
+        format=format_,
+        refresh_mode=definition.mode.value if definition else handler.actual_refresh_mode.value if handler else "",
+        freshness=definition.freshness.text if definition else registered.freshness if registered else "",
+        job_state=handler.job_state.value if handler else None,
+        version=version.number if version else None,
+        data_timestamp=version.data_timestamp if version else None,
+        lag_seconds=int((workspace.now() - version.data_timestamp).total_seconds()) if version else None,
+        last_refresh=last.state.value if last else None,
+        last_error=last.error if last else None,
+        workflow_id=identifier.workflow_id,
+    )
+
+
+def _looking_at(identifier: TableIdentifier) -> StagingContext:
+    path: ObjectPath = identifier.path
+    return StagingContext(token="", database=path.database, table=path.name)

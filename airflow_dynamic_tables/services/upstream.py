@@ -1,0 +1,77 @@
+"""Waiting for parents: each must be fresh up to its own latest tick at or before the schedule time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.cron import previous_tick
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import UpstreamError
+from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.staging.base import StagingContext
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A dynamic table that another one reads, and its schedule."""
+
+    identifier: TableIdentifier
+    format: str
+    cron: str
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingParent:
+    """A parent that is not fresh enough: up to when it should be and is, and whether its last refresh failed."""
+
+    identifier: TableIdentifier
+    required: datetime
+    data_timestamp: datetime | None
+    failed: bool
+
+
+def parents_of(table: DynamicTable, tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
+    """The scheduled dynamic tables that a table reads directly."""
+    found = (tables[identifier] for identifier in table.upstream if identifier in tables)
+    return tuple(
+        Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in found if parent.cron is not None
+    )
+
+
+def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: datetime) -> tuple[PendingParent, ...]:
+    """The parents that a refresh at that schedule time still has to wait for; empty when it can start."""
+    checked = (_check(workspace, parent, schedule_time) for parent in parents)
+    return tuple(parent for parent in checked if parent is not None)
+
+
+def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
+    required = previous_tick(parent.cron, parent.timezone, schedule_time)
+    path = parent.identifier.path
+    context = StagingContext(token="", database=path.database, table=path.name)
+    version = workspace.staging(parent.identifier, parent.format).stage(context).current()
+    if version is not None and version.data_timestamp >= required:
+        return None
+    last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)
+    failed = last is not None and last.state in (RefreshState.FAILED, RefreshState.ABORTED) and last.schedule_time >= required
+    return PendingParent(parent.identifier, required, version.data_timestamp if version else None, failed)
+
+
+def late(waiting: Iterable[PendingParent]) -> UpstreamError:
+    """The error of a refresh that waited long enough: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
+    waiting = tuple(waiting)
+    code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"
+    details = "; ".join(
+        f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but "
+        + ("its last refresh failed" if parent.failed else _freshness(parent))
+        for parent in waiting
+    )
+    return UpstreamError(f"{code}: {details}.")
+
+
+def _freshness(parent: PendingParent) -> str:
+    return f"is so only up to {parent.data_timestamp.isoformat()}" if parent.data_timestamp else "has no version yet"

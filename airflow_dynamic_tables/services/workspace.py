@@ -1,0 +1,102 @@
+"""Everything a use case works on: catalogs, ledger, staging and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.manager import CatalogManager, load_catalogs
+from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.ledger.base import Ledger
+from airflow_dynamic_tables.ledger.sql import SqlLedger
+from airflow_dynamic_tables.staging.base import SupportsStaging
+from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any."""
+
+    database_url: str
+    warehouse: str
+    catalogs_file: Path | None = None
+
+
+def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
+    """State without any set-up: SQLite and a warehouse folder under the Airflow home.
+
+    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it.
+    """
+    home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
+    named = environ.get("DYNAMIC_TABLES_CATALOGS")
+    return Settings(
+        database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
+        warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or (home / "warehouse").as_uri(),
+        catalogs_file=Path(named) if named else catalogs_file,
+    )
+
+
+def utc_now() -> datetime:
+    """The time now, timezone-aware."""
+    return datetime.now(UTC)
+
+
+class Workspace:
+    """Catalogs, ledger and clock of one installation; a context manager.
+
+    Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
+        self.settings = settings
+        self.now = clock
+        self.ledger: Ledger = SqlLedger(settings.database_url)
+        self.catalogs = load_catalogs(settings.catalogs_file, settings) if settings.catalogs_file else CatalogManager()
+
+    def catalog(self, name: str) -> ReadableWritableCatalog:
+        """A catalog that dynamic tables can live in, opened.
+
+        :raises CatalogNotFoundError: when the catalogs file does not name it.
+        :raises UnsupportedError: when it is read-only.
+        """
+        if self.settings.catalogs_file is None and name not in self.catalogs.names():
+            self.catalogs.register(SqlCatalog(name, self.settings.database_url, f"{self.settings.warehouse}/{name}"))
+        catalog = self.catalogs.get(name)
+        if not isinstance(catalog, ReadableWritableCatalog):
+            raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
+        return catalog
+
+    def staging(self, identifier: TableIdentifier, format: str) -> SupportsStaging:  # noqa: A002 - the field's word
+        """How tables of that format are staged in that catalog.
+
+        :raises UnsupportedError: when the catalog cannot hold that format.
+        """
+        catalog = self.catalog(identifier.catalog)
+        if format == "iceberg" and isinstance(catalog, SqlCatalog):
+            return IcebergStaging(catalog.iceberg)
+        raise UnsupportedError(f"Catalog {identifier.catalog} ({type(catalog).__name__}) cannot hold {format} tables.")
+
+    def check(self) -> None:
+        """Connect to the ledger and to every catalog.
+
+        :raises CatalogUnavailableError: when one cannot be reached.
+        """
+        self.ledger.check()
+        for name in self.catalogs.names():
+            self.catalogs.get(name).list_databases()
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.catalogs.close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
