@@ -74,7 +74,7 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
         schedule_time=schedule_time,
         partitions=partitions,
         upstream=tuple(map(str, table.upstream)),
-        statement=_statement(table.expanded_query, table.partition_keys, partitions),
+        statement=_statement(table.expanded_query, partitions),
     )
 
 
@@ -131,7 +131,7 @@ def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: st
         schedule_time=request.schedule_time,
         action=action,
         reason=reason,
-        statement=_statement(table.expanded_query, table.partition_keys, stage.partitions),
+        statement=_statement(table.expanded_query, stage.partitions),
         query=bind_query(table.expanded_query, views),
         stage=stage.location,
         format=table.format,
@@ -143,6 +143,6 @@ def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: st
     )
 
 
-def _statement(query: str, keys: tuple[str, ...], partitions: tuple[PartitionSpec, ...]) -> str:
-    where = f"\nWHERE {predicate(keys, partitions)}" if partitions else ""
+def _statement(query: str, partitions: tuple[PartitionSpec, ...]) -> str:
+    where = f"\nWHERE {predicate(partitions)}" if partitions else ""
     return f"SELECT * FROM (\n{query}\n){where}"

@@ -1,0 +1,83 @@
+"""Freshness: how old the content of a table may be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+_UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+_ALIASES = {
+    **{name: name for name in _UNITS},
+    **{f"{name}s": name for name in _UNITS},
+    "min": "minute",
+    "mins": "minute",
+    "sec": "second",
+    "secs": "second",
+    "hr": "hour",
+    "hrs": "hour",
+    "w": "week",
+    "d": "day",
+    "h": "hour",
+    "m": "minute",
+    "s": "second",
+}
+_WORDS = re.compile(r"(\S+?)\s*([a-z]+)", re.IGNORECASE)
+_SQL = re.compile(r"interval\s+'?\s*([^'\s]+)\s*'?\s*([a-z]+)", re.IGNORECASE)
+_ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Freshness:
+    """A positive whole number of seconds; ``text`` names it in the largest unit that divides it, e.g. ``1 day``."""
+
+    seconds: int
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise ValueError("freshness must be longer than zero")
+
+    @classmethod
+    def parse(cls, text: str) -> Freshness:
+        """Parse ``1 day``, ``90 minutes``, ``P1D``, ``PT30M`` or ``INTERVAL '1' DAY``.
+
+        :raises ValueError: when it is none of these, says what is legal.
+        """
+        stripped = text.strip()
+        if stripped.upper() == "DOWNSTREAM":
+            raise ValueError("freshness DOWNSTREAM is not supported yet; give a length of time such as '1 day'")
+        if stripped.upper().startswith("P") and stripped != "P" and (iso := _ISO.fullmatch(stripped.upper())):
+            amounts = zip(_UNITS.values(), (int(group or 0) for group in iso.groups()), strict=True)
+            return cls(sum(unit * amount for unit, amount in amounts))
+        match = _SQL.fullmatch(stripped) or _WORDS.fullmatch(stripped)
+        if match is None:
+            raise ValueError(f"{text!r} is no freshness; write for example '1 day', 'PT30M' or \"INTERVAL '1' DAY\"")
+        number, unit = match[1], _ALIASES.get(match[2].lower())
+        if unit is None:
+            raise ValueError(f"{match[2]!r} is no unit of freshness; use seconds, minutes, hours, days or weeks")
+        if not number.isdecimal() or int(number) == 0:
+            raise ValueError(f"freshness must be a positive whole number of {unit}s, not {number!r}")
+        return cls(int(number) * _UNITS[unit])
+
+    @property
+    def unit(self) -> str:
+        """The largest unit that divides it: week, day, hour, minute or second."""
+        return next(name for name, seconds in _UNITS.items() if self.seconds % seconds == 0)
+
+    @property
+    def amount(self) -> int:
+        """How many of :attr:`unit`."""
+        return self.seconds // _UNITS[self.unit]
+
+    @property
+    def period(self) -> timedelta:
+        """The same as a timedelta."""
+        return timedelta(seconds=self.seconds)
+
+    @property
+    def text(self) -> str:
+        """Normalised text, e.g. ``1 day`` or ``90 minutes``."""
+        return f"{self.amount} {self.unit}{'' if self.amount == 1 else 's'}"
+
+    def __str__(self) -> str:
+        return self.text

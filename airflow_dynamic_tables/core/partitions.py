@@ -1,0 +1,187 @@
+"""Time partitions: which ones a scheduled refresh replaces, and how they are named and selected.
+
+The job imports this module, so it keeps to the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from urllib.parse import quote, unquote
+from zoneinfo import ZoneInfo
+
+from airflow_dynamic_tables.core import identifiers
+from airflow_dynamic_tables.core.freshness import Freshness
+
+PartitionSpec = Mapping[str, str]
+
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_FIELDS = "yMdHms"
+_FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
+_HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "S": "s"}
+
+
+def check_formatters(formatters: Mapping[str, str]) -> None:
+    """Check Java date patterns that together name a partition.
+
+    Legal letters are y M d H m s; text in single quotes is literal. The fields must have no hole: an hour needs its day.
+
+    :param formatters: partition column to pattern.
+    :raises ValueError: says what is wrong and what to write instead.
+    """
+    fields = set()
+    for column, pattern in formatters.items():
+        found = {letters[0] for letters, _ in _tokens(pattern) if letters}
+        if not found:
+            raise ValueError(
+                f"date formatter {pattern!r} of column {column!r} has no date field; use letters of yyyy-MM-dd HH:mm:ss"
+            )
+        fields |= found
+    if fields:
+        finest = max(_FIELDS.index(letter) for letter in fields)
+        missing = [_FIELD_NAMES[letter] for letter in _FIELDS[:finest] if letter not in fields]
+        if missing:
+            raise ValueError(f"the date formatters name a {_FIELD_NAMES[_FIELDS[finest]]} without its {' and '.join(missing)}")
+
+
+def scheduled_partitions(
+    schedule_time: datetime, freshness: Freshness, formatters: Mapping[str, str], timezone: str
+) -> tuple[PartitionSpec, ...]:
+    """The partitions that a refresh scheduled for that time replaces, oldest first; empty means the whole table.
+
+    They reach from the one that contains T - freshness up to, and without, the one that contains T; if these are none, it is
+    the one that contains T - freshness. All arithmetic is on the wall clock of ``timezone``, so that a DST change neither
+    skips nor repeats a day. Hours are named by the wall clock too: the hour that occurs twice in autumn is one partition, the
+    hour that is skipped in spring is planned with its neighbours and stays empty.
+
+    :param schedule_time: timezone-aware.
+    :param formatters: partition column to Java date pattern, see :func:`check_formatters`.
+    :raises ValueError: for a naive time or an illegal pattern.
+    """
+    if schedule_time.tzinfo is None:
+        raise ValueError(f"schedule time {schedule_time} has no time zone")
+    if not formatters:
+        return ()
+    grain = max((_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters))
+    end = schedule_time.astimezone(ZoneInfo(timezone)).replace(tzinfo=None, fold=0)
+    first, last = _floor(end - freshness.period, grain), _floor(end, grain)
+    starts = list(_range(first, last, grain)) or [first]
+    return tuple({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
+
+
+def _range(first: datetime, end: datetime, grain: int) -> Iterator[datetime]:
+    while first < end:
+        yield first
+        first = _floor(first + _STEPS[grain], grain)
+
+
+# A step that surely leaves a year or month; flooring brings it back to its start.
+_STEPS = (
+    timedelta(days=366),
+    timedelta(days=31),
+    timedelta(days=1),
+    timedelta(hours=1),
+    timedelta(minutes=1),
+    timedelta(seconds=1),
+)
+
+
+def _floor(time: datetime, grain: int) -> datetime:
+    smallest = {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+    coarser = [_FIELD_NAMES[letter] for letter in _FIELDS[: grain + 1]]
+    return time.replace(**{name: value for name, value in smallest.items() if name not in coarser})  # type: ignore[arg-type]
+
+
+def _format(time: datetime, pattern: str) -> str:
+    return "".join(_field(time, letters) if letters else text for letters, text in _tokens(pattern))
+
+
+def _field(time: datetime, letters: str) -> str:
+    value = str(getattr(time, _FIELD_NAMES[letters[0]]))
+    return value[-2:] if letters == "yy" else value.zfill(len(letters))
+
+
+def _tokens(pattern: str) -> Iterator[tuple[str, str]]:
+    """Pairs of (field letters, literal text), one of them empty."""
+    position = 0
+    for match in _TOKEN.finditer(pattern):
+        if match.start() != position:
+            break
+        position = match.end()
+        letter = match[2]
+        if letter is None:
+            text = match[0] if match[1] is None else match[1].replace("''", "'") or "'"
+            yield "", text
+        elif letter not in _FIELDS:
+            hint = f"; write {_HINTS[letter] * len(match[0])!r}" if letter in _HINTS else "; legal are y M d H m s"
+            raise ValueError(f"date formatter {pattern!r}: {match[0]!r} is not supported{hint}")
+        elif letter == "M" and len(match[0]) > 2:
+            raise ValueError(f"date formatter {pattern!r}: month names are not supported; write 'MM'")
+        else:
+            yield match[0], ""
+    if position != len(pattern):
+        raise ValueError(f"date formatter {pattern!r}: a single quote is not closed")
+
+
+def describe(spec: PartitionSpec) -> str:
+    """A spec as text, e.g. ``ds=2024-01-01/hh=03``; :func:`parse_spec` gives it back."""
+    return "/".join(f"{quote(key, safe=' ')}={quote(value, safe=' :+')}" for key, value in spec.items())
+
+
+def parse_spec(text: str) -> dict[str, str]:
+    """Parse ``key=value/key=value``; ``/``, ``=`` and ``%`` within a value are written as %2F, %3D and %25.
+
+    :raises ValueError: when it is malformed.
+    """
+    spec: dict[str, str] = {}
+    for part in text.strip().strip("/").split("/"):
+        key, equals, value = part.partition("=")
+        if not equals or not key or "=" in value:
+            raise ValueError(f"{text!r} is no partition; write for example ds=2024-01-01 or ds=2024-01-01/hh=03")
+        if unquote(key) in spec:
+            raise ValueError(f"{text!r} names {unquote(key)!r} twice")
+        spec[unquote(key)] = unquote(value)
+    return spec
+
+
+def check_spec(spec: PartitionSpec, keys: Sequence[str]) -> None:
+    """Check that a spec has exactly the partition keys.
+
+    :raises ValueError: names them.
+    """
+    if not keys:
+        raise ValueError("the table is not partitioned, so no partition can be named")
+    if set(spec) != set(keys):
+        raise ValueError(f"partition {describe(spec)!r} does not fit the partition keys {', '.join(keys)}")
+
+
+def predicate(partitions: Sequence[PartitionSpec]) -> str:
+    """Spark SQL that is true for exactly the rows of these partitions.
+
+    Specs that agree in all but their last key are folded into one IN list.
+
+    :raises ValueError: when there are none: the whole table has no predicate.
+    """
+    if not partitions:
+        raise ValueError("no partitions")
+    groups: dict[tuple[tuple[str, str], ...], dict[str, list[str]]] = {}
+    for spec in partitions:
+        *fixed, (key, value) = spec.items()
+        groups.setdefault(tuple(fixed), {}).setdefault(key, []).append(value)
+    terms = [
+        " AND ".join([*(f"{identifiers.quote(name)} = {_literal(value)}" for name, value in fixed), _among(key, values)])
+        for fixed, lists in groups.items()
+        for key, values in lists.items()
+    ]
+    return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+
+
+def _among(key: str, values: list[str]) -> str:
+    literals = ", ".join(dict.fromkeys(map(_literal, values)))
+    return f"{identifiers.quote(key)} = {literals}" if len(set(values)) == 1 else f"{identifiers.quote(key)} IN ({literals})"
+
+
+def _literal(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
