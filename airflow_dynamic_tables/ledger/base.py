@@ -170,3 +170,7 @@ class Ledger(ABC):
 
         :raises CatalogUnavailableError: when that fails.
         """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections; idempotent."""

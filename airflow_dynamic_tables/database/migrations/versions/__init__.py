@@ -1,0 +1,1 @@
+"""Alembic migrations, oldest first; a landed one is never changed."""

@@ -1,0 +1,96 @@
+"""The SQL tables, as the newest migration leaves them. All names begin with ``dt_``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import JSON, BigInteger, Column, DateTime, Dialect, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.types import TypeDecorator
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A timezone-aware time, stored as UTC (SQLite keeps no zone)."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """:raises ValueError: for a naive time."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Aware again, whatever the database returned."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData()
+
+databases = Table(
+    "dt_databases",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
+catalog_tables = Table(
+    "dt_tables",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("database", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("kind", String(32), nullable=False),
+    Column("value", JSON, nullable=False),
+)
+
+table_locks = Table("dt_table_locks", metadata, Column("table_name", String(767), primary_key=True))
+"""One row a table, locked while its stages are opened: overlapping partition sets are no unique key."""
+
+stages = Table(
+    "dt_stages",
+    metadata,
+    Column("token", String(255), primary_key=True),
+    Column("table_name", String(767), nullable=False),
+    Column("location", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("process", Text, nullable=False),
+    Column("format", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("partitions", JSON, nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("lease_until", UtcDateTime, nullable=False),
+    Index("dt_stages_table_state", "table_name", "state"),
+    Index("dt_stages_state", "state"),
+)
+
+refreshes = Table(
+    "dt_refreshes",
+    metadata,
+    Column("token", String(255), primary_key=True),
+    Column("table_name", String(767), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("schedule_time", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("finished_at", UtcDateTime),
+    Column("data_timestamp", UtcDateTime),
+    Column("version", Integer),
+    Column("snapshot", String(64)),
+    Column("partitions", JSON, nullable=False),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Column("files", BigInteger),
+    Column("seconds", JSON, nullable=False),
+    Column("sources", JSON, nullable=False),
+    Column("application_id", String(255)),
+    Column("error", Text),
+    Index("dt_refreshes_table_started", "table_name", "started_at"),
+    Index("dt_refreshes_started", "started_at"),
+)

@@ -1,0 +1,162 @@
+"""The ledger in a SQL database: SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.database.tables import refreshes, stages, table_locks
+from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
+from airflow_dynamic_tables.ledger.base import UNFINISHED, Ledger, Refresh, RefreshState, Stage, StageState
+
+_HOLDING = (StageState.OPEN, StageState.COMMITTING)
+_FINISHED = (RefreshState.SUCCEEDED, RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+
+
+class SqlLedger(Ledger):
+    """A ledger in its own tables of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
+        """See :meth:`Ledger.open_stage`."""
+        with self._database.transaction() as connection:
+            _lock_table(connection, stage.table)
+            known = _stage(connection, stage.token)
+            if known is not None:
+                if known.state is StageState.OPEN:
+                    return ()
+                raise ConflictError(
+                    f"Stage {stage.token} of {stage.table} is {known.state} already; a new try needs a new token."
+                )
+            holding = select(stages).where(stages.c.table_name == stage.table, stages.c.state.in_(_HOLDING))
+            found = (_to_stage(row) for row in connection.execute(holding.order_by(stages.c.opened_at)).mappings())
+            blockers = tuple(other for other in found if other.overlaps(stage))
+            if not blockers:
+                connection.execute(insert(stages).values(_columns(_values(stage))))
+            return blockers
+
+    def get_stage(self, token: str) -> Stage | None:
+        """See :meth:`Ledger.get_stage`."""
+        with self._database.transaction() as connection:
+            return _stage(connection, token)
+
+    def list_stages(self, table: str | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
+        """See :meth:`Ledger.list_stages`."""
+        query = select(stages).where(stages.c.state.in_(states)).order_by(stages.c.opened_at, stages.c.token)
+        if table is not None:
+            query = query.where(stages.c.table_name == table)
+        with self._database.transaction() as connection:
+            return [_to_stage(row) for row in connection.execute(query).mappings()]
+
+    def renew_lease(self, token: str, until: datetime) -> None:
+        """See :meth:`Ledger.renew_lease`."""
+        change = update(stages).where(stages.c.token == token, stages.c.state.in_(_HOLDING)).values(lease_until=until)
+        with self._database.transaction() as connection:
+            if connection.execute(change).rowcount == 0:
+                raise ConflictError(f"Stage {token} was taken away from its owner.")
+
+    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState) -> None:
+        """See :meth:`Ledger.move_stage`."""
+        change = (
+            update(stages).where(stages.c.token == token, stages.c.state.in_([*from_states, to_state])).values(state=to_state)
+        )
+        with self._database.transaction() as connection:
+            if connection.execute(change).rowcount == 0:
+                found = _stage(connection, token)
+                now = f"is {found.state}" if found else "is unknown to the ledger"
+                raise CommitRejectedError(f"Stage {token} {now}; it can no longer become {to_state}.")
+
+    def record(self, refresh: Refresh) -> None:
+        """See :meth:`Ledger.record`."""
+        with self._database.transaction() as connection:
+            connection.execute(delete(refreshes).where(refreshes.c.token == refresh.token))
+            connection.execute(insert(refreshes).values(_columns(_values(refresh))))
+
+    def update_refresh(self, token: str, **changes: Any) -> None:
+        """See :meth:`Ledger.update_refresh`."""
+        with self._database.transaction() as connection:
+            connection.execute(update(refreshes).where(refreshes.c.token == token).values(_columns(changes)))
+
+    def get_refresh(self, token: str) -> Refresh | None:
+        """See :meth:`Ledger.get_refresh`."""
+        with self._database.transaction() as connection:
+            row = connection.execute(select(refreshes).where(refreshes.c.token == token)).mappings().first()
+            return _to_refresh(row) if row is not None else None
+
+    def list_refreshes(self, table: str | None = None, limit: int = 20) -> list[Refresh]:
+        """See :meth:`Ledger.list_refreshes`."""
+        query = select(refreshes).order_by(refreshes.c.started_at.desc(), refreshes.c.token.desc()).limit(limit)
+        if table is not None:
+            query = query.where(refreshes.c.table_name == table)
+        with self._database.transaction() as connection:
+            return [_to_refresh(row) for row in connection.execute(query).mappings()]
+
+    def prune(self, before: datetime) -> int:
+        """See :meth:`Ledger.prune`."""
+        latest = (
+            select(func.max(refreshes.c.started_at))
+            .where(refreshes.c.state == RefreshState.SUCCEEDED)
+            .group_by(refreshes.c.table_name)
+            .scalar_subquery()
+        )
+        old_refreshes = delete(refreshes).where(
+            refreshes.c.started_at < before, refreshes.c.state.in_(_FINISHED), refreshes.c.started_at.not_in(latest)
+        )
+        old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
+        with self._database.transaction() as connection:
+            return connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
+
+    def check(self) -> None:
+        """See :meth:`Ledger.check`."""
+        with self._database.transaction() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """See :meth:`Ledger.close`."""
+        self._database.close()
+
+
+def _lock_table(connection: Connection, table: str) -> None:
+    """Let one transaction at a time open stages of that table (SQLite's transactions exclude each other anyway)."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    connection.execute(dialect.insert(table_locks).values(table_name=table).on_conflict_do_nothing())
+    connection.execute(select(table_locks).where(table_locks.c.table_name == table).with_for_update())
+
+
+def _stage(connection: Connection, token: str) -> Stage | None:
+    row = connection.execute(select(stages).where(stages.c.token == token)).mappings().first()
+    return _to_stage(row) if row is not None else None
+
+
+def _values(record: Stage | Refresh) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _columns(values: dict[str, Any]) -> dict[str, Any]:
+    """Fields to columns; a column named ``table`` would have to be quoted everywhere."""
+    columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
+    if "partitions" in columns:
+        columns["partitions"] = [dict(spec) for spec in columns["partitions"]]
+    return columns
+
+
+def _fields(row: RowMapping) -> dict[str, Any]:
+    """Columns to fields."""
+    values = {"table" if name == "table_name" else name: value for name, value in row.items()}
+    return {**values, "partitions": tuple(values["partitions"])}
+
+
+def _to_stage(row: RowMapping) -> Stage:
+    return Stage(**{**_fields(row), "state": StageState(row["state"])})
+
+
+def _to_refresh(row: RowMapping) -> Refresh:
+    return Refresh(**{**_fields(row), "state": RefreshState(row["state"])})
