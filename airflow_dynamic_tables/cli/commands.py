@@ -1,0 +1,190 @@
+"""The one table of commands, as neutral values.
+
+``cli.main`` builds argparse from it, ``plugins`` builds Airflow's ``airflow dynamic-tables`` from it. Functions are named by
+dotted path, so that nothing is imported before a command runs; they take the parsed arguments and return an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_dynamic_tables.cli import values
+
+SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically."
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument; ``options`` are keywords of ``argparse.ArgumentParser.add_argument``."""
+
+    flags: tuple[str, ...]
+    help: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`."""
+
+    name: str
+    help: str
+    function: str
+    arguments: tuple[Argument, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several commands behind one word."""
+
+    name: str
+    help: str
+    commands: tuple[Command, ...]
+
+
+_PACKAGE = "airflow_dynamic_tables.cli"
+
+DEFINITIONS = Argument(
+    ("--definitions",),
+    "YAML file or folder of definitions (default: $DYNAMIC_TABLES_DEFINITIONS, else ./dags/definitions, "
+    "else $AIRFLOW_HOME/dags/definitions)",
+    {"metavar": "PATH"},
+)
+CATALOGS = Argument(
+    ("--catalogs",),
+    "YAML file that names the catalogs (default: $DYNAMIC_TABLES_CATALOGS, else every catalog is embedded)",
+    {"metavar": "PATH"},
+)
+DATABASE_URL = Argument(
+    ("--database-url",),
+    "SQLAlchemy URL of the ledger and the embedded catalogs (default: $DYNAMIC_TABLES_DATABASE_URL, else SQLite under "
+    "$AIRFLOW_HOME/dynamic_tables)",
+    {"metavar": "URL"},
+)
+OUTPUT = Argument(
+    ("-o", "--output"),
+    "how to print: table (default), json or yaml; json and yaml hold every field",
+    {"choices": ("table", "json", "yaml"), "default": "table"},
+)
+SCHEDULE_TIME = Argument(
+    ("--schedule-time",),
+    "the tick to work for, 'YYYY-MM-DD HH:MM:SS' in the table's time zone, or ISO 8601 with an offset "
+    "(default: the table's latest tick)",
+    {"metavar": "TIME", "type": values.schedule_time},
+)
+LIMIT = Argument(
+    ("--limit",), "how many of the latest refreshes (default: 20)", {"type": values.positive, "default": 20, "metavar": "N"}
+)
+DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
+TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})
+TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})
+ONE_TABLE = Argument(("table",), "only this table (default: all)", {"metavar": "TABLE", "nargs": "?"})
+
+STATE = (CATALOGS, DATABASE_URL, DEBUG)
+
+COMMANDS: tuple[Command | Group, ...] = (
+    Command(
+        "validate",
+        "check the definitions and print every mistake",
+        f"{_PACKAGE}.checking.validate",
+        (DEFINITIONS, DEBUG),
+        "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
+        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI.",
+    ),
+    Command(
+        "plan",
+        "show what a scheduled refresh would do",
+        f"{_PACKAGE}.planning.plan",
+        (TABLES, DEFINITIONS, SCHEDULE_TIME, OUTPUT, DEBUG),
+        "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
+        "Needs no catalog, no Spark and no Airflow. As a table, the statement is shown for tables that are named.",
+    ),
+    Command(
+        "schema",
+        "print the JSON Schema of definition files",
+        f"{_PACKAGE}.checking.schema",
+        (DEBUG,),
+        "Print the JSON Schema of definition files, for completion and checks in an editor.",
+    ),
+    Command(
+        "list",
+        "list dynamic tables: version, freshness, last refresh",
+        f"{_PACKAGE}.looking.list_",
+        (DEFINITIONS, *STATE, OUTPUT),
+        "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
+    ),
+    Command(
+        "show",
+        "show one dynamic table: columns, versions, refreshes, rows",
+        f"{_PACKAGE}.looking.show",
+        (
+            TABLE,
+            Argument(("--rows",), "also print that many of its rows", {"type": values.positive, "default": 0, "metavar": "N"}),
+            LIMIT,
+            DEFINITIONS,
+            *STATE,
+            OUTPUT,
+        ),
+        "Show one dynamic table as its catalog has it, with its latest versions and refreshes and, if asked, its first rows.",
+    ),
+    Command(
+        "history",
+        "list the latest refreshes, newest first",
+        f"{_PACKAGE}.looking.history",
+        (ONE_TABLE, LIMIT, DEFINITIONS, *STATE, OUTPUT),
+        "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
+    ),
+    Command(
+        "create",
+        "register defined tables in their catalogs",
+        f"{_PACKAGE}.changing.create_",
+        (TABLES, DEFINITIONS, *STATE, OUTPUT),
+        "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
+        "too; no data is written.",
+    ),
+    Command(
+        "refresh",
+        "run one refresh now, without Airflow",
+        f"{_PACKAGE}.changing.refresh",
+        (
+            TABLE,
+            SCHEDULE_TIME,
+            Argument(
+                ("--partition",),
+                "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
+                {"metavar": "SPEC", "type": values.partition, "action": "append", "dest": "partitions"},
+            ),
+            Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            Argument(("--master",), "Spark master (default: local[*])", {"metavar": "URL", "default": "local[*]"}),
+            DEFINITIONS,
+            *STATE,
+            OUTPUT,
+        ),
+        "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
+        "or a failure leaves the last version as it is.",
+    ),
+    Command(
+        "gc",
+        "clean up after refreshes that died",
+        f"{_PACKAGE}.changing.gc",
+        (*STATE, OUTPUT),
+        "Settle every stage whose owner is gone: complete what landed, delete what did not, and prune old history. Refreshes "
+        "that are running are not touched. Safe to run at any time.",
+    ),
+    Group(
+        "db",
+        "the database of ledger and embedded catalogs",
+        (
+            Command(
+                "upgrade",
+                "create the tables of the database or bring them up to date",
+                f"{_PACKAGE}.changing.upgrade_database",
+                STATE,
+                "Create the tables of the ledger and the embedded catalogs, or migrate them to this release. The embedded "
+                "default does it by itself; run this once per release for PostgreSQL.",
+            ),
+        ),
+    ),
+)

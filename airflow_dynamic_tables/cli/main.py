@@ -1,0 +1,74 @@
+"""The console script ``dynamic-tables``: argparse, built from the table of commands."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY, Command, Group
+from airflow_dynamic_tables.cli.running import execute
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    :param argv: without the program's name; default: what the shell passed.
+    :return: 0 fine, 1 the definitions or the state are wrong, 2 usage (argparse exits by itself).
+    """
+    arguments = parser().parse_args(argv)
+    _log_to_stderr(debug=arguments.debug)
+    return execute(arguments.function, arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    root = argparse.ArgumentParser(
+        prog="dynamic-tables", description=SUMMARY, epilog="dynamic-tables COMMAND --help describes one command."
+    )
+    root.add_argument("--version", action=_Version, help="print the version and exit")
+    _add(root, COMMANDS)
+    return root
+
+
+def _add(parent: argparse.ArgumentParser, commands: Sequence[Command | Group]) -> None:
+    children = parent.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    for command in commands:
+        if isinstance(command, Group):
+            _add(children.add_parser(command.name, help=command.help, description=command.help), command.commands)
+            continue
+        child = children.add_parser(command.name, help=command.help, description=command.description)
+        for argument in command.arguments:
+            child.add_argument(*argument.flags, help=argument.help, **argument.options)
+        child.set_defaults(function=command.function)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's word
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"dynamic-tables {version('airflow-dynamic-tables')}")
+        parser.exit()
+
+
+def _log_to_stderr(*, debug: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s") if debug else _OneLine("%(message)s"))
+    logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+
+
+class _OneLine(logging.Formatter):
+    """Log records without their tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.getMessage()} {record.exc_info[1]}" if record.exc_info else record.getMessage()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Printing values on stdout as a table, JSON or YAML."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from enum import Enum
+from typing import Any
+
+import yaml
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_WIDE = 100_000
+"""Width of a table that goes into a file or pipe: nothing is wrapped or cut."""
+
+_SHOWN = 4
+"""How many items of a list a table cell shows."""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON and YAML know it: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in _items(value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> None:
+    """Print records of one kind.
+
+    :param form: ``table``, ``json`` or ``yaml``.
+    :param columns: fields that the table shows, in that order (default: all); json and yaml hold every field.
+    """
+    if form != "table":
+        _dump(records, form)
+    elif records:
+        names = columns or list(_items(records[0]))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in names:
+            table.add_column(name.replace("_", " "), overflow="fold")
+        for row in map(_items, records):
+            table.add_row(*(Text(_cell(row[name])) for name in names))
+        _print(table)
+
+
+def record(value: Any, form: str) -> None:
+    """Print one value: as a table, one line for each field."""
+    if form != "table":
+        _dump(value, form)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, item in _items(value).items():
+        table.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
+    _print(table)
+
+
+def _items(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _dump(value: Any, form: str) -> None:
+    if form == "json":
+        print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    else:
+        print(yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True), end="")
+
+
+def _cell(value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return " ".join(f"{key}={_cell(item)}" for key, item in _items(value).items())
+    if isinstance(value, list | tuple):
+        shown = map(_cell, value if len(value) <= _SHOWN else (*value[: _SHOWN - 1], f"… {_cell(value[-1])} ({len(value)})"))
+        return ", ".join(shown)
+    return str(value)
+
+
+def _print(table: Table) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(table)

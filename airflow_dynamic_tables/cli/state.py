@@ -1,0 +1,19 @@
+"""The state a command works on: ledger and catalogs, from options and environment."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+
+from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
+
+
+def settings(arguments: Namespace) -> Settings:
+    """Where the state lives; an option wins over its environment variable."""
+    options = {"DYNAMIC_TABLES_DATABASE_URL": arguments.database_url, "DYNAMIC_TABLES_CATALOGS": arguments.catalogs}
+    return embedded_settings({**os.environ, **{name: value for name, value in options.items() if value}})
+
+
+def workspace(arguments: Namespace) -> Workspace:
+    """Ledger and catalogs, to be used as a context manager."""
+    return Workspace(settings(arguments))
