@@ -1,0 +1,40 @@
+"""``create``, ``gc`` and ``db upgrade``: what changes the state but no table's content."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.project import definitions, named_tables
+from airflow_dynamic_tables.cli.running import OK
+from airflow_dynamic_tables.cli.state import settings, workspace
+from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.services.lifecycle import create
+from airflow_dynamic_tables.services.sweeping import sweep
+
+
+def create_(arguments: Namespace) -> int:
+    """Register the named tables, or all, and print what became of each."""
+    tables = named_tables(definitions(arguments), arguments.tables)
+    with workspace(arguments) as state:
+        done = [{"identifier": str(table.identifier), "registration": create(state, table)} for table in tables]
+    output.listing(done, arguments.output)
+    return OK
+
+
+def gc(arguments: Namespace) -> int:
+    """Settle what died, and print the tokens of the stages and what became of them."""
+    with workspace(arguments) as state:
+        report = sweep(state)
+    output.record(report, arguments.output)
+    return OK
+
+
+def upgrade_database(arguments: Namespace) -> int:
+    """Bring the database to this release's schema."""
+    database = Database(settings(arguments).database_url)
+    database.upgrade()
+    database.close()
+    print(f"{database} is up to date.", file=sys.stderr)
+    return OK

@@ -1,0 +1,145 @@
+"""The rules of this code base, as far as a machine can check them."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "airflow_dynamic_tables"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MAX_FILE, MAX_FUNCTION, MAX_ARGUMENTS = 300, 40, 6
+# The interface of a catalog is one thing, and mostly docstrings.
+LONGER_FILES = {"airflow_dynamic_tables/catalog/base.py": 400}
+MIGRATIONS = "airflow_dynamic_tables.database.migrations.versions."
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _definitions(node: ast.AST, path: str) -> Iterator[tuple[str, Definition]]:
+    """Every class and function, by dotted path; what is nested in a function counts as its part."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Definition):
+            yield f"{path}.{child.name}", child
+        if not isinstance(child, Function):
+            yield from _definitions(child, f"{path}.{child.name}" if isinstance(child, ast.ClassDef) else path)
+
+
+def _package_definitions() -> Iterator[tuple[str, Definition]]:
+    for module in MODULES:
+        yield from _definitions(ast.parse(module.read_text()), ".".join(module.relative_to(ROOT).with_suffix("").parts))
+
+
+def _public(path: str) -> bool:
+    return not any(part.startswith("_") for part in path.split("."))
+
+
+def test_layers_and_libraries() -> None:
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    linted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout
+
+
+@pytest.mark.parametrize("module", [path for path in MODULES if path.name == "__init__.py"], ids=_name)
+def test_init_files_hold_a_docstring_and_nothing_else(module: Path) -> None:
+    tree = ast.parse(module.read_text())
+    assert ast.get_docstring(tree)
+    assert len(tree.body) == 1
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [_name(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_everything_public_has_a_docstring() -> None:
+    missing = [path for path, node in _package_definitions() if _public(path) and not ast.get_docstring(node)]
+    assert missing == []
+
+
+def test_files_are_short() -> None:
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGER_FILES.get(path, MAX_FILE)} == {}
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        path: (node.end_lineno or 0) - node.lineno + 1 for path, node in _package_definitions() if isinstance(node, Function)
+    }
+    assert {path: n for path, n in lengths.items() if n > MAX_FUNCTION and not path.startswith(MIGRATIONS)} == {}
+
+
+def test_functions_take_few_arguments() -> None:
+    counts = {}
+    for path, node in _package_definitions():
+        if isinstance(node, Function):
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            counts[path] = len([name for name in names if name not in ("self", "cls")])
+    assert {path: count for path, count in counts.items() if count > MAX_ARGUMENTS} == {}
+
+
+def test_no_assert_and_nothing_left_to_do() -> None:
+    asserts = [
+        _name(path) for path in MODULES if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text())))
+    ]
+    notes = [_name(path) for path in MODULES if re.search(r"#\s*(TODO|FIXME|XXX)\b", path.read_text())]
+    assert (asserts, notes) == ([], [])
+
+
+def test_types_are_published() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_core_needs_the_standard_library_and_croniter_only(tmp_path: Path) -> None:
+    for name in ("croniter", *(requirement.split(" ")[0] for requirement in _requirements("croniter"))):
+        for file in distribution(name).files or ():
+            if file.suffix == ".py":
+                target = tmp_path / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(Path(str(file.locate())))
+    (tmp_path / PACKAGE.name).symlink_to(PACKAGE)
+    modules = [f"{PACKAGE.name}.core.{path.stem}" for path in (PACKAGE / "core").glob("*.py")]
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); [__import__(name) for name in {modules!r}]"
+    loaded = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=False)
+    assert loaded.returncode == 0, loaded.stderr
+
+
+def _requirements(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    """Names of everything a distribution needs, directly or not."""
+    plain = (re.split(r"[\s<>=!~;\[(]", line)[0] for line in distribution(name).requires or () if "extra ==" not in line)
+    direct = set(plain) - seen
+    return direct.union(*(_requirements(other, seen | direct) for other in direct))
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_nothing_of_this_machine_is_tracked() -> None:
+    traces = [
+        str(ROOT),
+        sys.prefix,
+        f"{Path.home()}/",
+        *(value for name, value in os.environ.items() if name.endswith("INDEX_URL")),
+    ]
+    pattern = re.compile("|".join([*map(re.escape, traces), r"/(?:home|Users)/\w+/", r"\w+-index-url\s*="]))
+    found = [
+        f"{_name(path)}:{number}: {line.strip()}"
+        for path in _tracked()
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
