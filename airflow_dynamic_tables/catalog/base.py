@@ -16,7 +16,15 @@ from enum import StrEnum
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogError,
+    DatabaseAlreadyExistsError,
+    DatabaseNotFoundError,
+    NotEmptyError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
 
 PartitionSpec = Mapping[str, str]
 
@@ -183,22 +191,20 @@ class ReadableCatalog(ABC):
         """
 
     def list_dynamic_tables(self, database: str) -> list[str]:
-        """Names of the dynamic tables of a database, sorted.
+        """Names of the dynamic tables of a database, sorted; none in a catalog that cannot hold any.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
-        return self._named(database, CatalogDynamicTable)
+        self.get_database(database)
+        return []
 
     def list_views(self, database: str) -> list[str]:
-        """Names of the views of a database, sorted.
+        """Names of the views of a database, sorted; none in a catalog that cannot hold any.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
-        return self._named(database, CatalogView)
-
-    def _named(self, database: str, kind: type[AnyTable]) -> list[str]:
-        names = self.list_tables(database)
-        return [name for name in names if isinstance(self.get_table(ObjectPath(database, name)), kind)]
+        self.get_database(database)
+        return []
 
     @abstractmethod
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
@@ -257,6 +263,25 @@ class ReadableCatalog(ABC):
 
     def _unsupported(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"Catalog {self.name} ({type(self).__name__}) does not support {what}.")
+
+    def _no_database(self, database: str) -> DatabaseNotFoundError:
+        return DatabaseNotFoundError(f"Database {database} does not exist in catalog {self.name}.")
+
+    def _database_exists_already(self, database: str) -> DatabaseAlreadyExistsError:
+        return DatabaseAlreadyExistsError(f"Database {database} already exists in catalog {self.name}.")
+
+    def _not_empty(self, database: str) -> NotEmptyError:
+        return NotEmptyError(f"Database {database} in catalog {self.name} is not empty.")
+
+    def _no_table(self, path: ObjectPath) -> TableNotFoundError:
+        return TableNotFoundError(f"Table (or view) {path} does not exist in catalog {self.name}.")
+
+    def _table_exists_already(self, path: ObjectPath) -> TableAlreadyExistsError:
+        return TableAlreadyExistsError(f"Table (or view) {path} already exists in catalog {self.name}.")
+
+    def _other_kind(self, path: ObjectPath, found: AnyTable, new: AnyTable) -> CatalogError:
+        kinds = f"{type(found).__name__} cannot become a {type(new).__name__}"
+        return CatalogError(f"{path} in catalog {self.name}: a {kinds}.")
 
 
 class ReadableWritableCatalog(ReadableCatalog):

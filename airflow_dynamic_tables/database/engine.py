@@ -12,7 +12,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
+from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
 
@@ -54,6 +55,10 @@ class Database:
                 yield connection
         except (OperationalError, InterfaceError) as error:
             raise self.unavailable(error) from error
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An INSERT that can be told what to do when the key is taken."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     def unavailable(self, error: Exception) -> CatalogUnavailableError:
         """The error of a database that cannot be reached, without its password."""

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.database.tables import refreshes, stages, table_locks
@@ -28,7 +27,9 @@ class SqlLedger(Ledger):
     def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
         """See :meth:`Ledger.open_stage`."""
         with self._database.transaction() as connection:
-            _lock_table(connection, stage.table)
+            # One transaction at a time opens stages of a table.
+            connection.execute(self._database.insert(table_locks).values(table_name=stage.table).on_conflict_do_nothing())
+            connection.execute(select(table_locks).where(table_locks.c.table_name == stage.table).with_for_update())
             known = _stage(connection, stage.token)
             if known is not None:
                 if known.state is StageState.OPEN:
@@ -122,13 +123,6 @@ class SqlLedger(Ledger):
     def close(self) -> None:
         """See :meth:`Ledger.close`."""
         self._database.close()
-
-
-def _lock_table(connection: Connection, table: str) -> None:
-    """Let one transaction at a time open stages of that table (SQLite's transactions exclude each other anyway)."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    connection.execute(dialect.insert(table_locks).values(table_name=table).on_conflict_do_nothing())
-    connection.execute(select(table_locks).where(table_locks.c.table_name == table).with_for_update())
 
 
 def _stage(connection: Connection, token: str) -> Stage | None:

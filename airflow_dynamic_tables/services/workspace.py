@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.manager import CatalogManager, load_catalogs
+from airflow_dynamic_tables.catalog.manager import CatalogManager, Defaults, load_catalogs
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
@@ -56,8 +57,12 @@ class Workspace:
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
         self.settings = settings
         self.now = clock
-        self.ledger: Ledger = SqlLedger(settings.database_url)
-        self.catalogs = load_catalogs(settings.catalogs_file, settings) if settings.catalogs_file else CatalogManager()
+        database = Database(settings.database_url)
+        self.ledger: Ledger = SqlLedger(database)
+        if settings.catalogs_file is not None:
+            self.catalogs = load_catalogs(settings.catalogs_file, Defaults(settings.database_url, settings.warehouse))
+        else:
+            self.catalogs = CatalogManager(missing=lambda name: SqlCatalog(name, database, f"{settings.warehouse}/{name}"))
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
         """A catalog that dynamic tables can live in, opened.
@@ -65,8 +70,6 @@ class Workspace:
         :raises CatalogNotFoundError: when the catalogs file does not name it.
         :raises UnsupportedError: when it is read-only.
         """
-        if self.settings.catalogs_file is None and name not in self.catalogs.names():
-            self.catalogs.register(SqlCatalog(name, self.settings.database_url, f"{self.settings.warehouse}/{name}"))
         catalog = self.catalogs.get(name)
         if not isinstance(catalog, ReadableWritableCatalog):
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
@@ -94,6 +97,7 @@ class Workspace:
     def close(self) -> None:
         """Let go of every connection."""
         self.catalogs.close()
+        self.ledger.close()
 
     def __enter__(self) -> Workspace:
         return self
