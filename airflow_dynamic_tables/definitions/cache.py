@@ -1,0 +1,235 @@
+"""What was computed before, kept on disk as JSON: the analysis of a query by its content, the definitions of a tree of files.
+
+The cache is never needed: when it is missing, old, corrupt or not writable, the answer is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from airflow_dynamic_tables.core.freshness import Freshness
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source, SparkSettings
+from airflow_dynamic_tables.definitions.query import Analysis, analyse
+
+# Raise it when the same file would give another result than before.
+_GENERATION = 1
+# A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
+_SETTLED_NS = 2_000_000_000
+_KEPT_SECONDS = 30 * 86_400
+
+_Stamp = list[Any]
+Loaded = tuple[Definitions, tuple[Mistake, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The files of one definitions path as they are now; ``stamps`` tell whether one has changed."""
+
+    path: Path
+    scope: tuple[str, str]
+    files: tuple[Path, ...]
+    stamps: tuple[_Stamp, ...]
+
+    @classmethod
+    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str]) -> Tree:
+        """Look at every file, without reading any."""
+        files = tuple(files)
+        return cls(path, scope, files, tuple(map(_stamp, map(str, files))))
+
+    def including(self, files: Iterable[Path]) -> Tree:
+        """The same with more files that decide the result."""
+        more = tuple(files)
+        return Tree(self.path, self.scope, self.files + more, self.stamps + tuple(map(_stamp, map(str, more))))
+
+
+def _stamp(path: str) -> _Stamp:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a thousand Path objects would cost more than all the rest
+    except OSError:
+        return [path, -1, 0, 0, 0]
+    return [path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
+class Cache:
+    """A folder of earlier results; ``None`` keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of_user(cls, environ: Mapping[str, str] = os.environ) -> Cache:
+        """The folder that ``DYNAMIC_TABLES_CACHE`` names (empty: none), else one below the user's cache folder."""
+        named = environ.get("DYNAMIC_TABLES_CACHE")
+        if named is not None:
+            return cls(Path(named) if named else None)
+        with contextlib.suppress(RuntimeError):
+            return cls(Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airflow-dynamic-tables")
+        return cls(None)
+
+    def analyse(self, query: str) -> Analysis:
+        """The analysis of a query, computed at most once for the same text."""
+        key = _digest(_versions(), query)
+        with contextlib.suppress(OSError, ValueError):
+            return Analysis.from_json(json.loads(self._read(f"queries/{key}.json")))
+        analysis = analyse(query)
+        self._write(f"queries/{key}.json", json.dumps(analysis.to_json()))
+        return analysis
+
+    def load(self, tree: Tree) -> Loaded | None:
+        """What :meth:`store` kept for exactly these files, if anything."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            header, body = self._open(tree)
+            if header is not None:
+                lines = [json.loads(line) for line in body.splitlines()]
+                tables = [_table(line["table"]) for line in lines if "table" in line]
+                sources = [_source(line["source"]) for line in lines if "source" in line]
+                mistakes = tuple(Mistake(Path(path), *rest) for path, *rest in header["mistakes"])
+                return _definitions(tables, sources), mistakes
+        return None
+
+    def load_workflow(self, tree: Tree, workflow_id: str) -> Definitions | None:
+        """Of what :meth:`store` kept: the table of that workflow and what it reads; empty when there is none."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            header, body = self._open(tree)
+            if header is not None:
+                places = header["workflows"].get(workflow_id, [])
+                lines = [json.loads(body[start:end]) for start, end in places]
+                tables = [_table(line["table"]) for line in lines if "table" in line]
+                return _definitions(tables, [_source(line["source"]) for line in lines if "source" in line])
+        return None
+
+    def store(self, tree: Tree, definitions: Definitions, mistakes: Iterable[Mistake]) -> None:
+        """Keep the result of reading those files."""
+        lines: dict[TableIdentifier, bytes] = {}
+        for table in definitions.tables.values():
+            lines[table.identifier] = json.dumps({"table": asdict(table)}, default=_plain).encode()
+        for source in definitions.sources.values():
+            lines[source.identifier] = json.dumps({"source": asdict(source)}, default=_plain).encode()
+        places: dict[TableIdentifier, tuple[int, int]] = {}
+        position = 0
+        for identifier, line in lines.items():
+            places[identifier] = (position, position + len(line))
+            position += len(line) + 1
+        header = {
+            "versions": _versions(),
+            "written": time.time_ns(),
+            "stamps": tree.stamps,
+            "mistakes": [(str(item.path), item.line, item.column, item.message) for item in mistakes],
+            "workflows": {
+                table.identifier.workflow_id: [
+                    places[identifier] for identifier in (table.identifier, *table.upstream) if identifier in places
+                ]
+                for table in definitions.tables.values()
+            },
+        }
+        self._write(_tree_file(tree), json.dumps(header).encode() + b"\n" + b"\n".join(lines.values()))
+        self._forget_old()
+
+    def _open(self, tree: Tree) -> tuple[dict[str, Any] | None, bytes]:
+        """The kept header and body; no header when any file is not as it was."""
+        first, _, body = self._read(_tree_file(tree)).partition(b"\n")
+        header = json.loads(first)
+        now = list(tree.stamps)
+        now += [_stamp(stamp[0]) for stamp in header["stamps"][len(now) :]]
+        newest = max((max(stamp[2], stamp[3]) for stamp in now), default=0)
+        if header["versions"] != _versions() or header["stamps"] != now or newest > header["written"] - _SETTLED_NS:
+            return None, b""
+        return header, body
+
+    def _read(self, name: str) -> bytes:
+        if self._folder is None:
+            raise FileNotFoundError(name)
+        return (self._folder / name).read_bytes()
+
+    def _write(self, name: str, content: str | bytes) -> None:
+        if self._folder is None:
+            return
+        path = self._folder / name
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+            Path(temporary).replace(path)
+
+    def _forget_old(self) -> None:
+        """Remove what was not written for a month; what is still needed is written again."""
+        if self._folder is None:
+            return
+        oldest = time.time() - _KEPT_SECONDS
+        with contextlib.suppress(OSError):
+            for file in self._folder.glob("*/*"):
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def _versions() -> str:
+    """Everything besides the files that decides a result."""
+    found = [str(_GENERATION)]
+    for package in ("airflow-dynamic-tables", "sqlglot"):
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(version(package))
+    return " ".join(found)
+
+
+def _tree_file(tree: Tree) -> str:
+    return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *tree.scope)}.jsonl"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _definitions(tables: Iterable[DynamicTable], sources: Iterable[Source]) -> Definitions:
+    return Definitions({table.identifier: table for table in tables}, {source.identifier: source for source in sources})
+
+
+def _identifier(data: Mapping[str, str]) -> TableIdentifier:
+    return TableIdentifier(**data)
+
+
+def _source(data: dict[str, Any]) -> Source:
+    changed = {
+        "identifier": _identifier(data["identifier"]),
+        "partition_keys": tuple(data["partition_keys"]),
+        "file": Path(data["file"]),
+    }
+    return Source(**{**data, **changed})
+
+
+def _table(data: dict[str, Any]) -> DynamicTable:
+    start, delay, timeout = data["start_date"], data["retry_delay"], data["execution_timeout"]
+    changed = {
+        "identifier": _identifier(data["identifier"]),
+        "upstream": tuple(map(_identifier, data["upstream"])),
+        "declared_mode": RefreshMode(data["declared_mode"]),
+        "mode": RefreshMode(data["mode"]),
+        "freshness": Freshness(**data["freshness"]),
+        "partition_keys": tuple(data["partition_keys"]),
+        "spark": SparkSettings(**data["spark"]),
+        "start_date": None if start is None else datetime.fromisoformat(start),
+        "tags": tuple(data["tags"]),
+        "retry_delay": None if delay is None else timedelta(seconds=delay),
+        "execution_timeout": None if timeout is None else timedelta(seconds=timeout),
+        "path": Path(data["path"]),
+    }
+    return DynamicTable(**{**data, **changed})

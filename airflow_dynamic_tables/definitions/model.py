@@ -1,0 +1,167 @@
+"""What a definition means once it is read and checked: values, with every name resolved and every default applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from airflow_dynamic_tables.core.freshness import Freshness
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mistake:
+    """One mistake of the user, and where: line and column count from 1."""
+
+    path: Path
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How the Spark job is submitted; the names are those of ``SparkSubmitOperator``, ``None`` leaves it to the connection."""
+
+    conn_id: str = "spark_default"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    deploy_mode: str | None = None
+    yarn_queue: str | None = None
+    num_executors: int | None = None
+    executor_cores: int | None = None
+    executor_memory: str | None = None
+    total_executor_cores: int | None = None
+    driver_memory: str | None = None
+    packages: str | None = None
+    exclude_packages: str | None = None
+    repositories: str | None = None
+    jars: str | None = None
+    files: str | None = None
+    py_files: str | None = None
+    archives: str | None = None
+    driver_class_path: str | None = None
+    properties_file: str | None = None
+    proxy_user: str | None = None
+    principal: str | None = None
+    keytab: str | None = None
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table that exists already and that nobody here refreshes.
+
+    ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared.
+    """
+
+    identifier: TableIdentifier
+    format: str
+    path: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    schema: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    file: Path = Path()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTable:
+    """A table whose content is its query, never older than its freshness.
+
+    ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
+    tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
+    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule. ``formatters`` maps
+    partition keys to Java date patterns, in the order of the keys; ``comments`` maps columns to comments. ``path`` and
+    ``line`` are where it was declared.
+    """
+
+    identifier: TableIdentifier
+    query: str
+    expanded_query: str
+    upstream: tuple[TableIdentifier, ...]
+    declared_mode: RefreshMode
+    mode: RefreshMode
+    mode_reason: str
+    freshness: Freshness
+    cron: str | None
+    comment: str | None = None
+    timezone: str = "UTC"
+    partition_keys: tuple[str, ...] = ()
+    formatters: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    format: str = "iceberg"
+    atomicity: str = "staged"
+    comments: Mapping[str, str] = field(default_factory=dict)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    start_date: datetime | None = None
+    tags: tuple[str, ...] = ()
+    owner: str | None = None
+    retries: int | None = None
+    retry_delay: timedelta | None = None
+    pool: str | None = None
+    execution_timeout: timedelta | None = None
+    path: Path = Path()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All dynamic tables and sources of a definitions folder."""
+
+    tables: Mapping[TableIdentifier, DynamicTable] = field(default_factory=dict)
+    sources: Mapping[TableIdentifier, Source] = field(default_factory=dict)
+
+    def table(self, name: str) -> DynamicTable | None:
+        """The table of that full name, or the only one whose name ends so (``sales.orders``, ``orders``)."""
+        ending = [table for identifier, table in self.tables.items() if f".{identifier}".endswith(f".{name}")]
+        exact = [table for table in ending if str(table.identifier) == name]
+        found = exact or ending
+        return found[0] if len(found) == 1 else None
+
+    def topological(self) -> list[DynamicTable]:
+        """All tables, each after the tables it reads; otherwise in order of their names."""
+        done: dict[TableIdentifier, DynamicTable] = {}
+        for identifier in sorted(self.tables):
+            for parent in (*self._parents_first(identifier, done), identifier):
+                done[parent] = self.tables[parent]
+        return list(done.values())
+
+    def downstream(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
+        """The tables that read that one directly, sorted."""
+        return tuple(sorted(table.identifier for table in self.tables.values() if identifier in table.upstream))
+
+    def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
+        """Everything that table depends on, directly or not: dynamic tables and sources, sorted; not itself."""
+        found: set[TableIdentifier] = set()
+        waiting = [identifier]
+        while waiting:
+            table = self.tables.get(waiting.pop())
+            new = set(table.upstream) - found if table else set()
+            found |= new
+            waiting.extend(new)
+        return tuple(sorted(found - {identifier}))
+
+    def _parents_first(self, identifier: TableIdentifier, done: Iterable[TableIdentifier]) -> list[TableIdentifier]:
+        """The dynamic tables above one that are not done yet, each after its own parents; without recursion."""
+        order: list[TableIdentifier] = []
+        seen = set(done)
+        stack = [(identifier, iter(sorted(self.tables[identifier].upstream)))]
+        seen.add(identifier)
+        while stack:
+            current, parents = stack[-1]
+            parent = next(parents, None)
+            if parent is None:
+                stack.pop()
+                if current != identifier:
+                    order.append(current)
+            elif parent in self.tables and parent not in seen:
+                seen.add(parent)
+                stack.append((parent, iter(sorted(self.tables[parent].upstream))))
+        return order
