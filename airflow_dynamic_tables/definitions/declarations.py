@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -14,17 +14,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from airflow_dynamic_tables.core.cron import check_cron
 from airflow_dynamic_tables.core.freshness import Freshness
-from airflow_dynamic_tables.definitions.model import Mistake
-from airflow_dynamic_tables.definitions.positions import Document, Location
 
 SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg")
 FILE_FORMATS = ("parquet", "orc", "csv", "json")
@@ -32,6 +28,7 @@ PLANNED_SOURCE_FORMATS = ("delta", "hive", "jdbc")
 SINK_FORMATS = ("iceberg",)
 PLANNED_SINK_FORMATS = ("hive", "delta", "jdbc", "parquet", "orc")
 
+FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
 
@@ -303,87 +300,3 @@ def definitions_schema() -> dict[str, Any]:
     """JSON Schema of a definitions file, for editors."""
     schema = FileDeclaration.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dynamic tables", **schema}
-
-
-_Model = TypeVar("_Model", bound=Declaration)
-
-
-def validate(model: type[_Model], data: object, document: Document, location: Location) -> tuple[_Model | None, list[Mistake]]:
-    """Validate one entry; with mistakes, still give what is left without the keys that are wrong, if that is enough."""
-    try:
-        return model.model_validate(data), []
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-    mistakes = [_mistake(model, detail, document, location) for detail in details]
-    wrong = {detail["loc"][0] for detail in details if detail["loc"]}
-    if not isinstance(data, Mapping) or not wrong:
-        return None, mistakes
-    rest, _ = validate(model, {key: value for key, value in data.items() if key not in wrong}, document, location)
-    return rest, mistakes
-
-
-def _mistake(model: type[Declaration], detail: ErrorDetails, document: Document, location: Location) -> Mistake:
-    inner = tuple(step for step in detail["loc"] if step != "[key]")
-    message = _message(model, detail, inner)
-    if detail["type"] == "extra_forbidden":
-        return document.key_mistake((*location, *inner), message)
-    if detail["type"] == "missing":
-        return document.mistake((*location, *inner[:-1]), message)
-    return document.mistake((*location, *inner), message)
-
-
-def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) -> str:
-    kind, value = detail["type"], detail["input"]
-    key = next((str(step) for step in reversed(inner) if isinstance(step, str)), "it")
-    if kind == "extra_forbidden":
-        return f"unknown key {key!r}{did_you_mean(key, _keys_of(model, inner[:-1]))}"
-    if kind == "missing":
-        return f"{key!r} is missing"
-    if kind == "value_error":
-        return str(detail["ctx"]["error"])
-    if value is None:
-        return f"{key!r} has no value; give one or remove the key"
-    if kind == "string_type":
-        found = f"{str(value).lower()}; put it in quotes" if isinstance(value, bool) else _kind(value)
-        return f"{key!r} must be text, not {found}"
-    if kind == "string_too_short":
-        return f"{key!r} must not be empty"
-    if kind == "literal_error":
-        return f"{value!r} is no {key}; use {detail['ctx']['expected']}"
-    if kind in ("int_parsing", "int_type", "greater_than_equal", "int_from_float"):
-        bound = f" of at least {detail['ctx']['ge']}" if kind == "greater_than_equal" else ""
-        return f"{key!r} must be a whole number{bound}, not {value!r}"
-    wanted = _WANTED.get(kind, detail["msg"])
-    return f"{key!r} must be {wanted}, not {_kind(value)}"
-
-
-_WANTED = {
-    "tuple_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "time_delta_type": "text such as '5 minutes'",
-    "datetime_from_date_parsing": "a date or time such as '2024-01-01'",
-    "datetime_parsing": "a date or time such as '2024-01-01'",
-    "datetime_type": "a date or time such as '2024-01-01'",
-}
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else repr(value)
-
-
-def _keys_of(model: type[Declaration], path: Location) -> list[str]:
-    """The keys that are legal in the model at that path."""
-    current: type[Declaration] = model
-    for step in path:
-        field = current.model_fields.get(str(step))
-        annotation = field.annotation if field else None
-        if isinstance(annotation, type) and issubclass(annotation, Declaration):
-            current = annotation
-    return [field.alias or name for name, field in current.model_fields.items()]
-
-
-FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")

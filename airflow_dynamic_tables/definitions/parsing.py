@@ -163,7 +163,7 @@ def _qualifiers(
         if token.token_type is TokenType.HINT:
             for match in _DOTTED.finditer(token.text):
                 names_at = _NAME.finditer(token.text, *match.span())
-                start = token.start + len("/*+")
+                start = token.start
                 spans = (Span(name[0].strip("`"), start + name.start(), start + name.end()) for name in names_at)
                 yield Qualifier(tuple(spans), unaliased)
 

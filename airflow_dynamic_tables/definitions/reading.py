@@ -16,11 +16,12 @@ from airflow_dynamic_tables.definitions.declarations import (
     TableDeclaration,
     ViewDeclaration,
     did_you_mean,
-    validate,
 )
+from airflow_dynamic_tables.definitions.entries import Entry, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, Mistake
 from airflow_dynamic_tables.definitions.positions import Document, Location, parse_document, read_text
-from airflow_dynamic_tables.definitions.resolving import Analyse, Entry, QueryText, Resolver
+from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
+from airflow_dynamic_tables.definitions.validating import validate
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
     "sources": SourceDeclaration,

@@ -1,85 +1,29 @@
-"""From declarations to definitions: names in full, defaults applied, views expanded, and what only shows when all is known."""
+"""Entries of all files against each other: names in full, views expanded, and what only shows when all is known."""
 
 from __future__ import annotations
 
 import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
-from typing import TypeVar
-from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.cron import cron_for
-from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import check_formatters
-from airflow_dynamic_tables.core.refresh_mode import FRESHNESS_THRESHOLD, ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.definitions.building import build_source, build_table
+from airflow_dynamic_tables.definitions.checking import table_mistakes
 from airflow_dynamic_tables.definitions.declarations import (
-    FORMATTER_OPTION,
-    DefaultsDeclaration,
     SourceDeclaration,
     TableDeclaration,
     ViewDeclaration,
     did_you_mean,
 )
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source, SparkSettings
-from airflow_dynamic_tables.definitions.positions import Document, Location, line_and_column
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source
 from airflow_dynamic_tables.definitions.query import Analysis, Reference, Target, expand
 
 Analyse = Callable[[str], Analysis]
-_T = TypeVar("_T")
 
 # Looking for a name that looks alike compares with every name there is.
 _MAX_SUGGESTIONS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class QueryText:
-    """The text of a query, and where it stands: in a YAML document or in a file of its own."""
-
-    text: str
-    document: Document
-    location: Location
-    file: Path | None = None
-
-    def mistake(self, offset: int, message: str) -> Mistake:
-        """A mistake at a character of the query."""
-        if self.file is not None:
-            return Mistake(self.file, *line_and_column(self.text, offset), message)
-        return self.document.text_mistake(self.location, offset, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One table, view or source as declared, without the keys in ``dropped``, which are wrong themselves.
-
-    ``sound`` is false when it has mistakes already.
-    """
-
-    identifier: TableIdentifier
-    declaration: TableDeclaration | ViewDeclaration | SourceDeclaration
-    defaults: DefaultsDeclaration
-    scope: tuple[str, str]
-    document: Document
-    location: Location
-    query: QueryText | None
-    sound: bool
-    dropped: frozenset[str] = frozenset()
-
-    def mistake(self, key: str, message: str, *inner: str | int) -> Mistake:
-        """A mistake in the value of one of the entry's keys."""
-        return self.document.mistake((*self.location, key, *inner), message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Expansion:
-    """A query with every name in full; ``origins`` says through which reference each upstream table is read."""
-
-    query: str
-    analysis: Analysis
-    origins: Mapping[TableIdentifier, Reference]
 
 
 @dataclass(slots=True)
@@ -92,7 +36,7 @@ class Resolver:
     mistakes: list[Mistake] = field(default_factory=list)
     _known: dict[TableIdentifier, Entry] = field(default_factory=dict)
     _folded: dict[tuple[str, ...], list[TableIdentifier]] = field(default_factory=dict)
-    _views: dict[TableIdentifier, _Expansion | None] = field(default_factory=dict)
+    _views: dict[TableIdentifier, Expansion | None] = field(default_factory=dict)
     _suggestions: int = 0
 
     def resolve(self) -> Definitions:
@@ -100,19 +44,19 @@ class Resolver:
         self._register()
         sources: dict[TableIdentifier, Source] = {}
         tables: dict[TableIdentifier, DynamicTable] = {}
-        expansions: dict[TableIdentifier, _Expansion] = {}
+        expansions: dict[TableIdentifier, Expansion] = {}
         for identifier, entry in self._known.items():
             if isinstance(entry.declaration, SourceDeclaration):
                 if entry.sound:
-                    sources[identifier] = _source(entry, entry.declaration)
+                    sources[identifier] = build_source(entry, entry.declaration)
             elif isinstance(entry.declaration, TableDeclaration):
                 expansion = self._expand(entry)
-                mistakes = list(_table_mistakes(entry, entry.declaration, expansion))
+                mistakes = list(table_mistakes(entry, entry.declaration, expansion))
                 self.mistakes += mistakes
                 if expansion is not None:
                     expansions[identifier] = expansion
                     if entry.sound and not mistakes:
-                        tables[identifier] = _table(entry, entry.declaration, expansion)
+                        tables[identifier] = build_table(entry, entry.declaration, expansion)
             else:
                 self._view(identifier, ())
         for identifier in self._cycles(expansions):
@@ -129,7 +73,7 @@ class Resolver:
                 where = f"{first.document.path}:{first.document.line(first.location)}"
                 self.mistakes.append(entry.mistake("name", f"{entry.identifier} is already declared in {where}"))
 
-    def _expand(self, entry: Entry, trail: tuple[TableIdentifier, ...] = ()) -> _Expansion | None:
+    def _expand(self, entry: Entry, trail: tuple[TableIdentifier, ...] = ()) -> Expansion | None:
         """The query of a table or view with every name in full; ``None``, and mistakes, when that cannot be."""
         if entry.query is None:
             return None
@@ -145,7 +89,7 @@ class Resolver:
                     origins.setdefault(identifier, reference)
         if analysis.problems or len(targets) < len(analysis.references):
             return None
-        return _Expansion(expand(analysis, targets).strip(), analysis, origins)
+        return Expansion(expand(analysis, targets).strip(), analysis, origins)
 
     def _target(
         self, entry: Entry, query: QueryText, reference: Reference, trail: tuple[TableIdentifier, ...]
@@ -176,7 +120,7 @@ class Resolver:
             return None
         return Target(identifier, f"(\n{view.query}\n)"), view.origins
 
-    def _view(self, identifier: TableIdentifier, trail: tuple[TableIdentifier, ...]) -> _Expansion | None:
+    def _view(self, identifier: TableIdentifier, trail: tuple[TableIdentifier, ...]) -> Expansion | None:
         if identifier not in self._views:
             entry = self._known[identifier]
             expansion = self._expand(entry, (*trail, identifier))
@@ -198,7 +142,7 @@ class Resolver:
             hint = did_you_mean(written, [_relative(known, scope, len(names)) for known in self._known])
         return f"unknown table {written!r}{hint or '; declare it under sources, views or dynamic_tables'}"
 
-    def _cycles(self, expansions: Mapping[TableIdentifier, _Expansion]) -> Iterator[TableIdentifier]:
+    def _cycles(self, expansions: Mapping[TableIdentifier, Expansion]) -> Iterator[TableIdentifier]:
         """The tables that depend on themselves; every circle is a mistake at its first table."""
         reads = {
             identifier: {upstream for upstream in expansion.origins if upstream in expansions}
@@ -238,169 +182,3 @@ def _relative(identifier: TableIdentifier, scope: tuple[str, str], least: int) -
     if least <= 1 and (identifier.catalog, identifier.database) == scope:
         return identifier.table
     return str(identifier.path) if least <= 2 and identifier.catalog == scope[0] else str(identifier)
-
-
-def _source(entry: Entry, declared: SourceDeclaration) -> Source:
-    return Source(
-        identifier=entry.identifier,
-        format=declared.format,
-        path=_data_path(declared.path, entry.document.path),
-        partition_keys=declared.partitioned_by,
-        schema=declared.schema_,
-        options=declared.options,
-        comment=declared.comment,
-        file=entry.document.path,
-        line=entry.document.line(entry.location),
-    )
-
-
-def _data_path(path: str | None, file: Path) -> str | None:
-    """A URI stays, a local path is relative to the file that declares it."""
-    if path is None or "://" in path or path.startswith("file:"):
-        return path
-    return str(file.parent.absolute() / path)
-
-
-def _decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:
-    mode = declared.refresh_mode or entry.defaults.refresh_mode or "auto"
-    freshness = declared.freshness or entry.defaults.freshness
-    return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None)
-
-
-def _table_mistakes(entry: Entry, declared: TableDeclaration, expansion: _Expansion | None) -> Iterator[Mistake]:
-    if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
-        yield from _schedule_mistakes(entry, declared)
-    if entry.dropped.isdisjoint({"partitioned_by", "options"}):
-        yield from _formatter_mistakes(entry, declared)
-    if expansion is not None and expansion.analysis.outputs is not None:
-        yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
-
-
-def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
-    decision = _decision(entry, declared)
-    key = "freshness" if declared.freshness else "refresh_mode" if declared.refresh_mode else "name"
-    mode_key = "refresh_mode" if declared.refresh_mode else key
-    if decision.mode is RefreshMode.CONTINUOUS:
-        place = mode_key if declared.refresh_mode == "continuous" else key
-        remedy = f"set refresh_mode: full, or a freshness of at least {FRESHNESS_THRESHOLD}"
-        yield entry.mistake(place, f"continuous refresh is not supported yet ({decision.reason}); {remedy}")
-        return
-    if decision.mode is RefreshMode.INCREMENTAL:
-        yield entry.mistake(mode_key, "incremental refresh is not supported yet; set refresh_mode: full")
-    if not (declared.schedule or entry.defaults.schedule):
-        try:
-            cron_for(decision.freshness)
-        except ValueError as error:
-            yield entry.mistake(key, str(error))
-
-
-def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
-    keys = declared.partitioned_by
-    for number, key in enumerate(keys):
-        if key in keys[:number]:
-            yield entry.mistake("partitioned_by", f"partition key {key!r} is listed twice", number)
-    for option, pattern in declared.options.items():
-        match = FORMATTER_OPTION.fullmatch(option)
-        if match and match["column"] not in keys:
-            message = f"{match['column']!r} is no partition key of this table{did_you_mean(match['column'], keys)}"
-            yield entry.document.key_mistake((*entry.location, "options", option), message)
-        elif match:
-            try:
-                check_formatters({match["column"]: pattern})
-            except ValueError as error:
-                if "without its" not in str(error):
-                    yield entry.mistake("options", str(error), option)
-    try:
-        check_formatters(_formatters(entry, declared))
-    except ValueError as error:
-        if "without its" in str(error):
-            yield entry.mistake("options", str(error))
-
-
-def _formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
-    """Partition keys that have a date pattern, in their order."""
-    patterns = {
-        match["column"]: pattern
-        for option, pattern in {**entry.defaults.options, **declared.options}.items()
-        if (match := FORMATTER_OPTION.fullmatch(option))
-    }
-    return {key: patterns[key] for key in declared.partitioned_by if key in patterns}
-
-
-def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:
-    names = [name for name in outputs if name]
-    for number, key in enumerate(declared.partitioned_by):
-        if key not in names:
-            yield entry.mistake("partitioned_by", f"the query returns no column {key!r}{did_you_mean(key, names)}", number)
-    for column in declared.columns:
-        if column not in names:
-            message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
-            yield entry.document.key_mistake((*entry.location, "columns", column), message)
-    folded = [name.lower() for name in names]
-    for name in sorted({name for name in folded if folded.count(name) > 1}):
-        yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")
-
-
-def _table(entry: Entry, declared: TableDeclaration, expansion: _Expansion) -> DynamicTable:
-    defaults = entry.defaults
-    decision = _decision(entry, declared)
-    timezone = declared.timezone or defaults.timezone or "UTC"
-    mode = declared.refresh_mode or defaults.refresh_mode or "auto"
-    options = {key: value for key, value in defaults.options.items() if _applies(key, declared)}
-    return DynamicTable(
-        identifier=entry.identifier,
-        query=entry.query.text.strip() if entry.query else "",
-        expanded_query=expansion.query,
-        upstream=tuple(expansion.origins),
-        declared_mode=RefreshMode(mode.upper()),
-        mode=decision.mode,
-        mode_reason=decision.reason,
-        freshness=decision.freshness,
-        cron=declared.schedule or defaults.schedule or cron_for(decision.freshness),
-        comment=declared.comment,
-        timezone=timezone,
-        partition_keys=declared.partitioned_by,
-        formatters=_formatters(entry, declared),
-        options={**options, **declared.options},
-        format=declared.format or defaults.format or "iceberg",
-        atomicity=declared.atomicity or defaults.atomicity or "staged",
-        comments=declared.columns,
-        spark=_spark(entry, declared),
-        start_date=_aware(_either(declared.start_date, defaults.start_date), timezone),
-        tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
-        owner=declared.owner or defaults.owner,
-        retries=_either(declared.retries, defaults.retries),
-        retry_delay=_either(declared.retry_delay, defaults.retry_delay),
-        pool=declared.pool or defaults.pool,
-        execution_timeout=_either(declared.execution_timeout, defaults.execution_timeout),
-        path=entry.document.path,
-        line=entry.document.line(entry.location),
-    )
-
-
-def _applies(option: str, declared: TableDeclaration) -> bool:
-    """Whether a default option concerns the table: a formatter does only if it has that partition key."""
-    match = FORMATTER_OPTION.fullmatch(option)
-    return match is None or match["column"] in declared.partitioned_by
-
-
-def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
-    default, own = entry.defaults.spark, declared.spark
-    return SparkSettings(
-        **{
-            **default.model_dump(exclude_none=True),
-            **own.model_dump(exclude_none=True),
-            "conf": {**default.conf, **own.conf},
-            "env_vars": {**default.env_vars, **own.env_vars},
-        }
-    )
-
-
-def _either(own: _T | None, default: _T | None) -> _T | None:
-    return default if own is None else own
-
-
-def _aware(time: datetime | None, timezone: str) -> datetime | None:
-    if time is None:
-        return None
-    return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)

@@ -1,0 +1,119 @@
+"""From one sound entry to the value that the rest of the package works with: defaults applied, types as they are used."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.freshness import Freshness
+from airflow_dynamic_tables.core.refresh_mode import ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.definitions.declarations import FORMATTER_OPTION, SourceDeclaration, TableDeclaration
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.model import DynamicTable, Source, SparkSettings
+
+_T = TypeVar("_T")
+
+
+def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
+    return Source(
+        identifier=entry.identifier,
+        format=declared.format,
+        path=_data_path(declared.path, entry.document.path),
+        partition_keys=declared.partitioned_by,
+        schema=declared.schema_,
+        options=declared.options,
+        comment=declared.comment,
+        file=entry.document.path,
+        line=entry.document.line(entry.location),
+    )
+
+
+def _data_path(path: str | None, file: Path) -> str | None:
+    """A URI stays, a local path is relative to the file that declares it."""
+    if path is None or "://" in path or path.startswith("file:"):
+        return path
+    return str(file.parent.absolute() / path)
+
+
+def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) -> DynamicTable:
+    defaults = entry.defaults
+    decision = mode_decision(entry, declared)
+    timezone = declared.timezone or defaults.timezone or "UTC"
+    mode = declared.refresh_mode or defaults.refresh_mode or "auto"
+    options = {key: value for key, value in defaults.options.items() if _applies(key, declared)}
+    return DynamicTable(
+        identifier=entry.identifier,
+        query=entry.query.text.strip() if entry.query else "",
+        expanded_query=expansion.query,
+        upstream=tuple(expansion.origins),
+        declared_mode=RefreshMode(mode.upper()),
+        mode=decision.mode,
+        mode_reason=decision.reason,
+        freshness=decision.freshness,
+        cron=declared.schedule or defaults.schedule or cron_for(decision.freshness),
+        comment=declared.comment,
+        timezone=timezone,
+        partition_keys=declared.partitioned_by,
+        formatters=formatters(entry, declared),
+        options={**options, **declared.options},
+        format=declared.format or defaults.format or "iceberg",
+        atomicity=declared.atomicity or defaults.atomicity or "staged",
+        comments=declared.columns,
+        spark=_spark(entry, declared),
+        start_date=_aware(_either(declared.start_date, defaults.start_date), timezone),
+        tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
+        owner=declared.owner or defaults.owner,
+        retries=_either(declared.retries, defaults.retries),
+        retry_delay=_either(declared.retry_delay, defaults.retry_delay),
+        pool=declared.pool or defaults.pool,
+        execution_timeout=_either(declared.execution_timeout, defaults.execution_timeout),
+        path=entry.document.path,
+        line=entry.document.line(entry.location),
+    )
+
+
+def _applies(option: str, declared: TableDeclaration) -> bool:
+    """Whether a default option concerns the table: a formatter does only if it has that partition key."""
+    match = FORMATTER_OPTION.fullmatch(option)
+    return match is None or match["column"] in declared.partitioned_by
+
+
+def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
+    default, own = entry.defaults.spark, declared.spark
+    return SparkSettings(
+        **{
+            **default.model_dump(exclude_none=True),
+            **own.model_dump(exclude_none=True),
+            "conf": {**default.conf, **own.conf},
+            "env_vars": {**default.env_vars, **own.env_vars},
+        }
+    )
+
+
+def _either(own: _T | None, default: _T | None) -> _T | None:
+    return default if own is None else own
+
+
+def _aware(time: datetime | None, timezone: str) -> datetime | None:
+    if time is None:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)
+
+
+def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:
+    mode = declared.refresh_mode or entry.defaults.refresh_mode or "auto"
+    freshness = declared.freshness or entry.defaults.freshness
+    return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None)
+
+
+def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
+    """Partition keys that have a date pattern, in their order."""
+    patterns = {
+        match["column"]: pattern
+        for option, pattern in {**entry.defaults.options, **declared.options}.items()
+        if (match := FORMATTER_OPTION.fullmatch(option))
+    }
+    return {key: patterns[key] for key in declared.partitioned_by if key in patterns}

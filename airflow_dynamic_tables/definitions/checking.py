@@ -1,0 +1,77 @@
+"""What is wrong with one table although each of its values is legal by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.partitions import check_formatters
+from airflow_dynamic_tables.core.refresh_mode import FRESHNESS_THRESHOLD, RefreshMode
+from airflow_dynamic_tables.definitions.building import formatters, mode_decision
+from airflow_dynamic_tables.definitions.declarations import FORMATTER_OPTION, TableDeclaration, did_you_mean
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.model import Mistake
+
+
+def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:
+    if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
+        yield from _schedule_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({"partitioned_by", "options"}):
+        yield from _formatter_mistakes(entry, declared)
+    if expansion is not None and expansion.analysis.outputs is not None:
+        yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
+
+
+def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    decision = mode_decision(entry, declared)
+    key = "freshness" if declared.freshness else "refresh_mode" if declared.refresh_mode else "name"
+    mode_key = "refresh_mode" if declared.refresh_mode else key
+    if decision.mode is RefreshMode.CONTINUOUS:
+        place = mode_key if declared.refresh_mode == "continuous" else key
+        remedy = f"set refresh_mode: full, or a freshness of at least {FRESHNESS_THRESHOLD}"
+        yield entry.mistake(place, f"continuous refresh is not supported yet ({decision.reason}); {remedy}")
+        return
+    if decision.mode is RefreshMode.INCREMENTAL:
+        yield entry.mistake(mode_key, "incremental refresh is not supported yet; set refresh_mode: full")
+    if not (declared.schedule or entry.defaults.schedule):
+        try:
+            cron_for(decision.freshness)
+        except ValueError as error:
+            yield entry.mistake(key, str(error))
+
+
+def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    keys = declared.partitioned_by
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            yield entry.mistake("partitioned_by", f"partition key {key!r} is listed twice", number)
+    for option, pattern in declared.options.items():
+        match = FORMATTER_OPTION.fullmatch(option)
+        if match and match["column"] not in keys:
+            message = f"{match['column']!r} is no partition key of this table{did_you_mean(match['column'], keys)}"
+            yield entry.document.key_mistake((*entry.location, "options", option), message)
+        elif match:
+            try:
+                check_formatters({match["column"]: pattern})
+            except ValueError as error:
+                if "without its" not in str(error):
+                    yield entry.mistake("options", str(error), option)
+    try:
+        check_formatters(formatters(entry, declared))
+    except ValueError as error:
+        if "without its" in str(error):
+            yield entry.mistake("options", str(error))
+
+
+def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:
+    names = [name for name in outputs if name]
+    for number, key in enumerate(declared.partitioned_by):
+        if key not in names:
+            yield entry.mistake("partitioned_by", f"the query returns no column {key!r}{did_you_mean(key, names)}", number)
+    for column in declared.columns:
+        if column not in names:
+            message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
+            yield entry.document.key_mistake((*entry.location, "columns", column), message)
+    folded = [name.lower() for name in names]
+    for name in sorted({name for name in folded if folded.count(name) > 1}):
+        yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")

@@ -1,0 +1,65 @@
+"""One declared entry: what the user wrote, where, and how its query reads with every name in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.declarations import (
+    DefaultsDeclaration,
+    SourceDeclaration,
+    TableDeclaration,
+    ViewDeclaration,
+)
+from airflow_dynamic_tables.definitions.model import Mistake
+from airflow_dynamic_tables.definitions.positions import Document, Location, line_and_column
+from airflow_dynamic_tables.definitions.query import Analysis, Reference
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """The text of a query, and where it stands: in a YAML document or in a file of its own."""
+
+    text: str
+    document: Document
+    location: Location
+    file: Path | None = None
+
+    def mistake(self, offset: int, message: str) -> Mistake:
+        """A mistake at a character of the query."""
+        if self.file is not None:
+            return Mistake(self.file, *line_and_column(self.text, offset), message)
+        return self.document.text_mistake(self.location, offset, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One table, view or source as declared, without the keys in ``dropped``, which are wrong themselves.
+
+    ``sound`` is false when it has mistakes already.
+    """
+
+    identifier: TableIdentifier
+    declaration: TableDeclaration | ViewDeclaration | SourceDeclaration
+    defaults: DefaultsDeclaration
+    scope: tuple[str, str]
+    document: Document
+    location: Location
+    query: QueryText | None
+    sound: bool
+    dropped: frozenset[str] = frozenset()
+
+    def mistake(self, key: str, message: str, *inner: str | int) -> Mistake:
+        """A mistake in the value of one of the entry's keys."""
+        return self.document.mistake((*self.location, key, *inner), message)
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A query with every name in full; ``origins`` says through which reference each upstream table is read."""
+
+    query: str
+    analysis: Analysis
+    origins: Mapping[TableIdentifier, Reference]
