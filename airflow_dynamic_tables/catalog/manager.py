@@ -152,7 +152,7 @@ def _catalog(entry: Mapping[str, Any], base: Path, defaults: Defaults, environ: 
         raise ConfigurationError(f"catalog {name}: type {kind!r} is not supported; use sql or memory.")
     database = Database(_absolute_url(params.get("url", defaults.database_url), base))
     warehouse = params.get("warehouse", f"{defaults.warehouse}/{name}")
-    return SqlCatalog(name, database, warehouse if ":" in warehouse else (base / warehouse).resolve().as_uri(), default_database)
+    return SqlCatalog(name, database, warehouse if ":" in warehouse else f"file://{(base / warehouse).resolve()}", default_database)
 
 
 def _absolute_url(url: str, base: Path) -> str:

@@ -17,9 +17,9 @@ from airflow_dynamic_tables.services.lifecycle import create
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped, action_of, obsolete, plan, requested_partitions
 from airflow_dynamic_tables.services.processes import current_process
 from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage
-from airflow_dynamic_tables.services.storage import read_text, write_text
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext
+from airflow_dynamic_tables.storage import read_text, write_text
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +81,11 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     :raises UpstreamError: when a parent has no version yet.
     """
     create(workspace, request.table, JobState.RUNNING)
-    staged = _staged(workspace, request)
     now = workspace.now()
     stage = Stage(
         token=request.token,
         table=str(request.table.identifier),
-        location=staged.begin(),
+        location=_staged(workspace, request).begin(),
         owner=request.owner,
         process=current_process(),
         opened_at=now,
@@ -96,15 +95,16 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     )
     open_stage(workspace, stage)
     try:
-        return _planned(workspace, request, stage, staged)
+        return _planned(workspace, request, stage)
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
 
 
-def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage, staged: StagedTable) -> RefreshPlan | Skipped:
+def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> RefreshPlan | Skipped:
     # The current version is read under the lease: nobody else can commit these partitions from here on.
-    current = staged.current()
+    table = request.table
+    current = workspace.staging(table.identifier, table.format).current(table.identifier.path)
     action, reason = action_of(request, stage.partitions, current)
     refresh = Refresh(
         token=stage.token,

@@ -10,8 +10,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plan import SourceBinding
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, NotFoundError, UnsupportedError, UpstreamError
-from airflow_dynamic_tables.services.storage import list_files
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.storage import list_files
 
 
 def bind_sources(
@@ -77,12 +77,11 @@ def _fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
 def _bind_iceberg(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
     staging = workspace.staging(identifier, "iceberg")
     try:
-        version, files, schema = staging.read(identifier.path)
+        content = staging.read(identifier.path)
     except NotFoundError as error:
         raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
     except UnsupportedError:
         if f"spark.sql.catalog.{identifier.catalog}" not in table.spark.conf:
             raise
-        current = staging.current_snapshot(identifier.path)
-        return SourceBinding(str(identifier), view, "iceberg", current, table=identifier.sql)
-    return SourceBinding(str(identifier), view, "iceberg", version, files=files, schema=schema)
+        return SourceBinding(str(identifier), view, "iceberg", staging.snapshot(identifier.path), table=identifier.sql)
+    return SourceBinding(str(identifier), view, "iceberg", content.snapshot, files=content.files, schema=content.schema)

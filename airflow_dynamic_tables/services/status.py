@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from airflow_dynamic_tables.catalog.base import AnyTable, CatalogDynamicTable, CatalogView
-from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.staging.base import StagingContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
     entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
-    versions = workspace.staging(identifier, entry.format).stage(_looking_at(identifier)).versions()
+    versions = workspace.staging(identifier, entry.format).versions(identifier.path)
     return TableDetails(
         status=_status(workspace, identifier, entry, None),
         table=entry,
@@ -92,7 +91,7 @@ def _status(
 ) -> TableStatus:
     registered = entry if isinstance(entry, CatalogDynamicTable) else None
     format_ = definition.format if definition else registered.format if registered else "iceberg"
-    version = workspace.staging(identifier, format_).stage(_looking_at(identifier)).current()
+    version = workspace.staging(identifier, format_).current(identifier.path)
     last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
     handler = registered.refresh_handler if registered else None
     return TableStatus(
@@ -108,8 +107,3 @@ def _status(
         last_error=last.error if last else None,
         workflow_id=identifier.workflow_id,
     )
-
-
-def _looking_at(identifier: TableIdentifier) -> StagingContext:
-    path: ObjectPath = identifier.path
-    return StagingContext(token="", database=path.database, table=path.name)

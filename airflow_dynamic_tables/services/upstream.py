@@ -12,7 +12,6 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.staging.base import StagingContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,7 @@ def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: date
 
 def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
     required = previous_tick(parent.cron, parent.timezone, schedule_time)
-    path = parent.identifier.path
-    context = StagingContext(token="", database=path.database, table=path.name)
-    version = workspace.staging(parent.identifier, parent.format).stage(context).current()
+    version = workspace.staging(parent.identifier, parent.format).current(parent.identifier.path)
     if version is not None and version.data_timestamp >= required:
         return None
     last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)

@@ -38,7 +38,7 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
     named = environ.get("DYNAMIC_TABLES_CATALOGS")
     return Settings(
         database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
-        warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or (home / "warehouse").as_uri(),
+        warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=Path(named) if named else catalogs_file,
     )
 

@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plan import RefreshResult
-from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.core.versions import Version
 
 
@@ -38,6 +39,15 @@ class CommitRequest:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name."""
+
+    snapshot: str
+    files: tuple[str, ...]
+    schema: str
+
+
 class StagedTable(ABC):
     """The stage of one refresh of one table. Every method is idempotent by token."""
 
@@ -47,10 +57,6 @@ class StagedTable(ABC):
 
         :return: the URI of its folder, without a slash at the end; its last part is the token.
         """
-
-    @abstractmethod
-    def columns(self) -> tuple[Column, ...] | None:
-        """Columns of the table as it is now, ``None`` before its first commit."""
 
     @abstractmethod
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
@@ -82,18 +88,43 @@ class StagedTable(ABC):
     def abort(self) -> None:
         """Delete the stage's files; missing ones are fine. Never called while the commit might still land."""
 
-    @abstractmethod
-    def current(self) -> Version | None:
-        """The table's current version, whoever made it; ``None`` before the first commit."""
-
-    @abstractmethod
-    def versions(self) -> list[Version]:
-        """All versions that are still kept, oldest first."""
-
 
 class SupportsStaging(ABC):
-    """A format that can stage; one that cannot is refused unless the user says ``atomicity: none``."""
+    """A format that can stage; one that cannot is refused unless the user says ``atomicity: none``.
+
+    Beside staging it reads what is committed. Every method may raise CatalogUnavailableError.
+    """
 
     @abstractmethod
     def stage(self, context: StagingContext) -> StagedTable:
         """The stage of one refresh; touches nothing yet."""
+
+    @abstractmethod
+    def current(self, path: ObjectPath) -> Version | None:
+        """The table's current version; ``None`` before the first commit."""
+
+    @abstractmethod
+    def versions(self, path: ObjectPath) -> list[Version]:
+        """All versions that are still kept, oldest first."""
+
+    @abstractmethod
+    def read(self, path: ObjectPath) -> TableContent:
+        """The table as it is now, bound to its snapshot.
+
+        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        :raises UnsupportedError: when reading its files alone would give wrong rows.
+        """
+
+    @abstractmethod
+    def snapshot(self, path: ObjectPath) -> str:
+        """The id of the table's current snapshot.
+
+        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        """
+
+    @abstractmethod
+    def sample(self, path: ObjectPath, rows: int) -> list[dict[str, Any]]:
+        """The first rows of the current version.
+
+        :raises TableNotFoundError: when there is no such table.
+        """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import fsspec
@@ -45,6 +46,13 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
         for name, info in sorted(found.items())
         if not any(_hidden(part) for part in name[len(path.rstrip("/")) :].split("/"))
     }
+
+
+def delete_folder(uri: str) -> None:
+    """Delete a folder with everything below it; a missing one is fine."""
+    system, path = _file_system(uri)
+    with suppress(FileNotFoundError):
+        system.rm(path, recursive=True)
 
 
 def _hidden(part: str) -> bool:
