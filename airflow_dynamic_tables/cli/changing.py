@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, named_tables
-from airflow_dynamic_tables.cli.running import OK
+from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import settings, workspace
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.services.lifecycle import create
@@ -16,11 +16,12 @@ from airflow_dynamic_tables.services.sweeping import sweep
 
 def create_(arguments: Namespace) -> int:
     """Register the named tables, or all, and print what became of each."""
-    tables = named_tables(definitions(arguments), arguments.tables)
+    defined, sound = definitions(arguments)
+    tables = named_tables(defined, arguments.tables)
     with workspace(arguments) as state:
         done = [{"identifier": str(table.identifier), "registration": create(state, table)} for table in tables]
     output.listing(done, arguments.output)
-    return OK
+    return OK if sound or arguments.tables else FAILED
 
 
 def gc(arguments: Namespace) -> int:

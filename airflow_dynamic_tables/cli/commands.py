@@ -147,7 +147,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "refresh",
         "run one refresh now, without Airflow",
-        f"{_PACKAGE}.changing.refresh",
+        f"{_PACKAGE}.refreshing.refresh",
         (
             TABLE,
             SCHEDULE_TIME,

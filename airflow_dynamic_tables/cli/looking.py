@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier
-from airflow_dynamic_tables.cli.running import OK
+from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace
 from airflow_dynamic_tables.services import status
 from airflow_dynamic_tables.services.status import TableDetails
@@ -20,10 +20,10 @@ _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version"
 
 def list_(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
-    defined = definitions(arguments)
+    defined, sound = definitions(arguments)
     with workspace(arguments) as state:
         output.listing(status.list_tables(state, defined.tables), arguments.output, _LIST)
-    return OK
+    return OK if sound else FAILED
 
 
 def show(arguments: Namespace) -> int:

@@ -51,9 +51,12 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"dynamic-tables {version('airflow-dynamic-tables')}")
+        try:
+            print(f"dynamic-tables {version('airflow-dynamic-tables')}")
+        except PackageNotFoundError:
+            print("dynamic-tables, not installed")
         parser.exit()
 
 

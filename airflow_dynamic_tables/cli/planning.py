@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import asdict
+from datetime import UTC, datetime
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, named_tables, schedule_time
-from airflow_dynamic_tables.cli.running import OK
-from airflow_dynamic_tables.services.planning import preview
-from airflow_dynamic_tables.services.workspace import utc_now
+from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.services.previewing import TablePlan, preview
 
 _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "partitions")
 
 
 def plan(arguments: Namespace) -> int:
     """Print what a scheduled refresh of each table would do."""
-    tables = named_tables(definitions(arguments), arguments.tables)
-    now = utc_now()
+    defined, sound = definitions(arguments)
+    tables = named_tables(defined, arguments.tables)
+    now = datetime.now(UTC)
     plans = [preview(table, schedule_time(table, arguments.schedule_time, now)) for table in tables]
-    if arguments.output != "table" or not arguments.tables:
-        output.listing(plans, arguments.output, _COLUMNS)
-        return OK
-    for number, planned in enumerate(plans):
-        print(end="\n" if number else "")
-        output.record(replace(planned, statement=f"{planned.statement};"), "table")
-    return OK
+    if arguments.output != "table":
+        output.listing(plans, arguments.output)
+    elif not arguments.tables:
+        output.listing([_readable(planned) for planned in plans], "table", _COLUMNS)
+    else:
+        for number, planned in enumerate(plans):
+            print(end="\n" if number else "")
+            output.record(_readable(planned), "table")
+    return OK if sound or arguments.tables else FAILED
+
+
+def _readable(planned: TablePlan) -> dict[str, object]:
+    return {**asdict(planned), "partitions": planned.partitions or "the whole table"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.cron import previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
-from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 
@@ -32,12 +33,15 @@ def definitions_path(arguments: Namespace) -> Path:
     return found
 
 
-def definitions(arguments: Namespace) -> Definitions:
-    """All definitions.
+def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
+    """All tables without a mistake, and whether that is every table; mistakes are printed on stderr.
 
-    :raises DefinitionError: with every mistake of every file.
+    One broken definition must not keep anybody from looking after the other tables.
     """
-    return load_definitions(definitions_path(arguments))
+    defined, mistakes = load_sound_definitions(definitions_path(arguments))
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    return defined, not mistakes
 
 
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:
@@ -69,7 +73,7 @@ def identifier(arguments: Namespace, name: str) -> TableIdentifier:
         parts = split_name(name)
     except ValueError as error:
         raise ConfigurationError(f"{error}.") from error
-    return TableIdentifier(*parts) if len(parts) == 3 else named_table(definitions(arguments), name).identifier
+    return TableIdentifier(*parts) if len(parts) == 3 else named_table(definitions(arguments)[0], name).identifier
 
 
 def _endings(identifier: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Planning: what one refresh would do. ``preview`` needs nothing but the definition; ``plan`` binds every source."""
+"""Planning: what one refresh will do, with every source bound to a version."""
 
 from __future__ import annotations
 
@@ -7,31 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe, predicate, scheduled_partitions
+from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe, scheduled_partitions
 from airflow_dynamic_tables.core.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
 from airflow_dynamic_tables.definitions.query import bind_query
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.previewing import statement
 from airflow_dynamic_tables.services.sources import bind_sources
 from airflow_dynamic_tables.services.workspace import Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlan:
-    """What a scheduled refresh at ``schedule_time`` would do; ``partitions`` empty means the whole table."""
-
-    identifier: str
-    freshness_seconds: int
-    refresh_mode: str
-    reason: str
-    cron: str | None
-    timezone: str
-    schedule_time: datetime
-    partitions: tuple[PartitionSpec, ...]
-    upstream: tuple[str, ...]
-    statement: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +41,6 @@ class Skipped:
     """Nothing was done, and why."""
 
     reason: str
-
-
-def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
-    """What the schedule would refresh at that time; pure.
-
-    :param schedule_time: timezone-aware.
-    """
-    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
-    return TablePlan(
-        identifier=str(table.identifier),
-        freshness_seconds=table.freshness.seconds,
-        refresh_mode=table.mode.value,
-        reason=table.mode_reason,
-        cron=table.cron,
-        timezone=table.timezone,
-        schedule_time=schedule_time,
-        partitions=partitions,
-        upstream=tuple(map(str, table.upstream)),
-        statement=_statement(table.expanded_query, partitions),
-    )
 
 
 def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
@@ -131,7 +96,7 @@ def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: st
         schedule_time=request.schedule_time,
         action=action,
         reason=reason,
-        statement=_statement(table.expanded_query, stage.partitions),
+        statement=statement(table.expanded_query, stage.partitions),
         query=bind_query(table.expanded_query, views),
         stage=stage.location,
         format=table.format,
@@ -141,8 +106,3 @@ def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: st
         comments=dict(table.comments),
         timezone=table.timezone,
     )
-
-
-def _statement(query: str, partitions: tuple[PartitionSpec, ...]) -> str:
-    where = f"\nWHERE {predicate(partitions)}" if partitions else ""
-    return f"SELECT * FROM (\n{query}\n){where}"

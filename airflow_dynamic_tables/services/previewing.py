@@ -1,0 +1,51 @@
+"""Previewing: what a scheduled refresh would do, from the definition alone. No catalog is imported, so that it starts fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.partitions import PartitionSpec, predicate, scheduled_partitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a scheduled refresh at ``schedule_time`` would do; ``partitions`` empty means the whole table."""
+
+    identifier: str
+    freshness_seconds: int
+    refresh_mode: str
+    reason: str
+    cron: str | None
+    timezone: str
+    schedule_time: datetime
+    partitions: tuple[PartitionSpec, ...]
+    upstream: tuple[str, ...]
+    statement: str
+
+
+def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
+    """What the schedule would refresh at that time; pure.
+
+    :param schedule_time: timezone-aware.
+    """
+    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    return TablePlan(
+        identifier=str(table.identifier),
+        freshness_seconds=table.freshness.seconds,
+        refresh_mode=table.mode.value,
+        reason=table.mode_reason,
+        cron=table.cron,
+        timezone=table.timezone,
+        schedule_time=schedule_time,
+        partitions=partitions,
+        upstream=tuple(map(str, table.upstream)),
+        statement=statement(table.expanded_query, partitions),
+    )
+
+
+def statement(query: str, partitions: tuple[PartitionSpec, ...]) -> str:
+    """The SQL of a refresh as a person reads it: the query, restricted to the partitions if there are any."""
+    where = f"\nWHERE {predicate(partitions)}" if partitions else ""
+    return f"SELECT * FROM (\n{query}\n){where}"

@@ -1,0 +1,87 @@
+"""A project folder with definitions and a little data, and ``dynamic_tables(...)`` to run a command in it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_dynamic_tables.cli.main import main
+
+DEFINITIONS = """\
+defaults: {catalog: lake, database: sales}
+sources:
+  - name: raw.orders
+    format: parquet
+    path: PROJECT/data/orders
+    partitioned_by: [ds]
+    schema: customer STRING, amount BIGINT, ds STRING
+dynamic_tables:
+  - name: daily_revenue
+    comment: Revenue per day
+    freshness: 1 day
+    partitioned_by: [ds]
+    options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+    timezone: Europe/Berlin
+    query: SELECT ds, sum(amount) AS revenue FROM raw.orders GROUP BY ds
+  - name: total
+    freshness: 1 hour
+    query: SELECT sum(revenue) AS revenue FROM daily_revenue
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``dags/definitions`` and data, the current directory; the state lives in it too."""
+    folder = tmp_path / "dags" / "definitions"
+    folder.mkdir(parents=True)
+    (folder / "sales.yaml").write_text(DEFINITIONS.replace("PROJECT", str(tmp_path)))
+    write_orders(tmp_path, "2024-01-01", [("ada", 5), ("bob", 7)])
+    write_orders(tmp_path, "2024-01-02", [("ada", 11)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+    for name in ("DEFINITIONS", "CATALOGS", "DATABASE_URL", "WAREHOUSE"):
+        monkeypatch.delenv(f"DYNAMIC_TABLES_{name}", raising=False)
+    return tmp_path
+
+
+def write_orders(project: Path, ds: str, orders: list[tuple[str, int]]) -> None:
+    """One day of orders, in place of what the day had."""
+    folder = project / "data" / "orders" / f"ds={ds}"
+    folder.mkdir(parents=True, exist_ok=True)
+    customers, amounts = zip(*orders, strict=True)
+    pq.write_table(pa.table({"customer": list(customers), "amount": list(amounts)}), folder / "part.parquet")
+
+
+@pytest.fixture
+def dynamic_tables(project: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs one command in this process, in the project."""
+    assert Path.cwd() == project
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(*argv: str) -> Ran:
+        try:
+            code = main(argv)
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    yield run
+    root.handlers[:], root.level = handlers, level

@@ -1,0 +1,199 @@
+"""validate, plan and schema: what needs the definitions alone. The contract of design.md §8 is pinned here."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from airflow_dynamic_tables.cli.main import main
+
+BROKEN = """\
+dynamic_tables:
+  - name: lake.sales.broken
+    freshness: 7 hours
+    query: SELECT a FROM lake.raw.nowhere
+  - name: lake.sales.worse
+    fresness: 1 day
+    query: SELECT FROM
+"""
+
+
+def test_validate_sound_definitions(dynamic_tables) -> None:
+    ran = dynamic_tables("validate")
+    assert (ran.code, ran.out) == (0, "")
+    assert "2 dynamic tables and 1 source" in ran.err
+
+
+def test_validate_prints_every_mistake_of_every_file(dynamic_tables, project: Path) -> None:
+    folder = project / "dags" / "definitions"
+    (folder / "broken.yaml").write_text(BROKEN)
+    (folder / "also.yaml").write_text("dynamic_tables: [")
+    ran = dynamic_tables("validate", "--definitions", str(folder))
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    assert all(re.fullmatch(rf"{folder}/(also|broken)\.yaml:\d+:\d+: \S.*", line) for line in lines)
+    assert {line.rpartition("/")[2].partition(":")[0] for line in lines} == {"also.yaml", "broken.yaml"}
+    assert any(":3:16: " in line for line in lines)
+    assert any(":6:5: " in line and "did you mean 'freshness'" in line for line in lines)
+
+
+def test_validate_one_file(dynamic_tables, project: Path) -> None:
+    file = project / "dags" / "definitions" / "broken.yaml"
+    file.write_text(BROKEN)
+    assert dynamic_tables("validate", "--definitions", str(file)).code == 1
+    assert dynamic_tables("validate", "--definitions", str(file.with_name("sales.yaml"))).code == 0
+
+
+def test_definitions_that_are_not_there(dynamic_tables) -> None:
+    ran = dynamic_tables("validate", "--definitions", "nowhere")
+    assert (ran.code, ran.out, ran.err) == (1, "", "No definitions at nowhere; name their folder with --definitions.\n")
+
+
+def test_where_definitions_are_looked_for(dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = project / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert "No definitions at dags/definitions or" in dynamic_tables("plan").err
+    (project / "airflow").mkdir()
+    (project / "dags").rename(project / "airflow" / "dags")
+    assert dynamic_tables("plan").code == 0
+    (elsewhere / "empty").mkdir()
+    monkeypatch.setenv("DYNAMIC_TABLES_DEFINITIONS", "empty")
+    assert json.loads(dynamic_tables("plan", "-o", "json").out) == []
+
+
+def test_plan_is_the_frozen_contract(dynamic_tables, project: Path) -> None:
+    line = ["plan", "--definitions", str(project / "dags"), "--schedule-time", "2024-01-02 00:00:00", "--output", "json"]
+    ran = dynamic_tables(*line)
+    assert (ran.code, ran.err) == (0, "")
+    planned = {entry["identifier"]: entry for entry in json.loads(ran.out)}
+    assert list(planned) == ["lake.sales.daily_revenue", "lake.sales.total"]
+    daily, total = planned.values()
+    keys = {
+        "identifier",
+        "freshness_seconds",
+        "refresh_mode",
+        "reason",
+        "cron",
+        "timezone",
+        "partitions",
+        "upstream",
+        "statement",
+    }
+    assert keys <= daily.keys()
+    assert daily["freshness_seconds"] == 86_400
+    assert daily["refresh_mode"] == "FULL"
+    assert "30 minutes" in daily["reason"]
+    assert (daily["cron"], daily["timezone"]) == ("0 0 * * *", "Europe/Berlin")
+    assert daily["partitions"] == [{"ds": "2024-01-01"}]
+    assert daily["upstream"] == ["lake.raw.orders"]
+    assert "`ds` = '2024-01-01'" in daily["statement"]
+    assert daily["schedule_time"] == "2024-01-02T00:00:00+01:00"
+    assert (total["cron"], total["timezone"], total["partitions"]) == ("0 * * * *", "UTC", [])
+    assert total["upstream"] == ["lake.sales.daily_revenue"]
+
+
+def test_plan_takes_tables_before_and_between_options(dynamic_tables) -> None:
+    for argv in (
+        ["total", "--definitions", "dags", "--output", "json"],
+        ["--definitions", "dags", "sales.total", "--output", "json"],
+        ["--definitions", "dags", "--output", "json", "lake.sales.total"],
+    ):
+        assert [entry["identifier"] for entry in json.loads(dynamic_tables("plan", *argv).out)] == ["lake.sales.total"]
+
+
+def test_plan_with_an_offset(dynamic_tables) -> None:
+    ran = dynamic_tables("plan", "daily_revenue", "--schedule-time", "2024-01-01T23:00:00Z", "-o", "json")
+    assert json.loads(ran.out)[0]["partitions"] == [{"ds": "2024-01-01"}]
+
+
+def test_plan_without_a_time_is_for_the_latest_tick(dynamic_tables) -> None:
+    ran = dynamic_tables("plan", "daily_revenue", "-o", "json")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT00:00:00\+0[12]:00", json.loads(ran.out)[0]["schedule_time"])
+
+
+def test_plan_as_yaml_and_as_a_table(dynamic_tables) -> None:
+    as_yaml = yaml.safe_load(dynamic_tables("plan", "-o", "yaml").out)
+    assert [entry["identifier"] for entry in as_yaml] == ["lake.sales.daily_revenue", "lake.sales.total"]
+    overview = dynamic_tables("plan").out
+    assert "lake.sales.total" in overview
+    assert "SELECT" not in overview
+    detail = dynamic_tables("plan", "total").out
+    assert "SELECT * FROM (" in detail
+    assert "whole table" in detail
+    assert "daily_revenue" not in detail.partition("upstream")[0]
+
+
+def test_plan_of_an_unknown_table(dynamic_tables) -> None:
+    ran = dynamic_tables("plan", "daily_revenu")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "No dynamic table daily_revenu is defined; did you mean lake.sales.daily_revenue?\n"
+    assert "defined are: lake.sales.daily_revenue, lake.sales.total" in dynamic_tables("plan", "zzz").err
+
+
+def test_plan_of_an_ambiguous_table(dynamic_tables, project: Path) -> None:
+    (project / "dags" / "definitions" / "more.yaml").write_text(
+        "dynamic_tables: [{name: lake.other.total, freshness: 1 day, query: SELECT 1 AS one}]"
+    )
+    ran = dynamic_tables("plan", "total")
+    assert ran.code == 1
+    assert "may be any of lake.other.total, lake.sales.total" in ran.err
+
+
+def test_a_broken_definition_hides_no_other_table(dynamic_tables, project: Path) -> None:
+    (project / "dags" / "definitions" / "broken.yaml").write_text(BROKEN)
+    everything = dynamic_tables("plan", "-o", "json")
+    assert everything.code == 1
+    assert "lake.sales.total" in {entry["identifier"] for entry in json.loads(everything.out)}
+    assert "broken.yaml:3:16: " in everything.err
+    assert dynamic_tables("plan", "total", "-o", "json").code == 0
+
+
+def test_schema_accepts_what_is_sound(dynamic_tables, project: Path) -> None:
+    ran = dynamic_tables("schema")
+    assert ran.code == 0
+    schema = json.loads(ran.out)
+    Draft202012Validator.check_schema(schema)
+    sound = yaml.safe_load((project / "dags" / "definitions" / "sales.yaml").read_text())
+    assert list(Draft202012Validator(schema).iter_errors(sound)) == []
+    assert list(Draft202012Validator(schema).iter_errors(yaml.safe_load(BROKEN)))
+
+
+def test_errors_are_one_line_and_debug_shows_where(dynamic_tables) -> None:
+    assert dynamic_tables("plan", "zzz").err.count("\n") == 1
+    assert "Traceback" in dynamic_tables("plan", "zzz", "--debug").err
+
+
+def test_plan_loads_no_catalog_no_spark_and_no_airflow(project: Path) -> None:
+    code = (
+        "import sys\n"
+        "from airflow_dynamic_tables.cli.main import main\n"
+        "main(['plan', '--output', 'json']); main(['validate'])\n"
+        "sys.exit(', '.join({'airflow', 'pyspark', 'pyiceberg', 'sqlalchemy'} & set(sys.modules)) or 0)"
+    )
+    root = str(Path(__file__).parents[2])
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr.count("\n")) == (0, 1)
+
+
+def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    command = f"{sys.executable} -m airflow_dynamic_tables.cli.main schema | true; exit ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(
+        ["bash", "-c", command], cwd=project, env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert re.fullmatch(r"dynamic-tables(, not installed| \d+\.\d+\.\d+.*)\n", capsys.readouterr().out)

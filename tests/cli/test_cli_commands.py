@@ -1,0 +1,124 @@
+"""The table of commands and the parser made of it."""
+
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.cli.commands import COMMANDS, Command, Group
+from airflow_dynamic_tables.cli.main import main
+
+
+def _commands() -> Iterator[tuple[str, Command]]:
+    for entry in COMMANDS:
+        if isinstance(entry, Group):
+            yield from ((f"{entry.name} {command.name}", command) for command in entry.commands)
+        else:
+            yield entry.name, entry
+
+
+COMMAND_LINES = dict(_commands())
+
+
+def test_the_commands_of_the_contract() -> None:
+    assert list(COMMAND_LINES) == [
+        "validate", "plan", "schema", "list", "show", "history", "create", "refresh", "gc", "db upgrade",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_has_a_function_and_debug(line: str) -> None:
+    module, _, name = COMMAND_LINES[line].function.rpartition(".")
+    assert list(signature(getattr(import_module(module), name)).parameters) == ["arguments"]
+    assert ("--debug",) in [argument.flags for argument in COMMAND_LINES[line].arguments]
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_has_help(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([*line.split(), "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert COMMAND_LINES[line].description in printed
+    for argument in COMMAND_LINES[line].arguments:
+        assert " ".join(argument.help.split()) in printed
+
+
+@pytest.mark.parametrize("line", ["list", "show", "history", "plan", "create", "refresh", "gc"])
+def test_every_listing_takes_output(line: str) -> None:
+    output = next(argument for argument in COMMAND_LINES[line].arguments if "--output" in argument.flags)
+    assert output.options["choices"] == ("table", "json", "yaml")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nonsense"],
+        ["plan", "--schedule-time", "yesterday"],
+        ["plan", "--output", "xml"],
+        ["refresh"],
+        ["refresh", "t", "--partition", "2024-01-01"],
+        ["history", "--limit", "0"],
+        ["db"],
+    ],
+)
+def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(argv)
+    assert "usage: dynamic-tables" in capsys.readouterr().err
+
+
+def test_messages_about_values_say_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--schedule-time", "31.01.2024"])
+    assert "write for example '2024-01-31 06:00:00'" in capsys.readouterr().err
+
+
+def test_help_starts_fast_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from airflow_dynamic_tables.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'airflow', 'sqlglot', 'pydantic', 'pyiceberg', 'sqlalchemy', 'pyspark', 'rich', 'yaml'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        helped = subprocess.run(
+            [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+        )
+        seconds.append(time.monotonic() - start)
+        assert (helped.returncode, helped.stderr) == (0, "")
+        assert "refresh" in helped.stdout
+    assert min(seconds) < 0.5
+
+
+def test_the_table_becomes_commands_of_airflow() -> None:
+    from airflow.cli.cli_config import Arg
+
+    for line, command in COMMAND_LINES.items():
+        names = {argument.flags for argument in command.arguments}
+        assert len(names) == len(command.arguments), line
+        for argument in command.arguments:
+            Arg(flags=argument.flags, help=argument.help, **argument.options)
+
+
+def test_arguments_reach_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Namespace] = []
+    monkeypatch.setattr("airflow_dynamic_tables.cli.refreshing.refresh", lambda arguments: seen.append(arguments) or 0)
+    line = (
+        "refresh sales.t --definitions d --partition ds=2024-01-01/hh=03 --partition ds=a%2Fb --master spark://x --full-refresh"
+    )
+    assert main(line.split()) == 0
+    arguments = seen[0]
+    assert (arguments.table, arguments.definitions, arguments.master) == ("sales.t", "d", "spark://x")
+    assert arguments.partitions == [{"ds": "2024-01-01", "hh": "03"}, {"ds": "a/b"}]
+    assert arguments.full_refresh
