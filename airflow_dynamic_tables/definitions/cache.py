@@ -27,7 +27,7 @@ from airflow_dynamic_tables.definitions.query import Analysis, analyse
 # Raise it when the same file would give another result than before.
 _GENERATION = 1
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
-_SETTLED_NS = 2_000_000_000
+_SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
 _Stamp = list[Any]
@@ -64,10 +64,14 @@ def _stamp(path: str) -> _Stamp:
 
 
 class Cache:
-    """A folder of earlier results; ``None`` keeps nothing."""
+    """A folder of earlier results; ``None`` keeps nothing.
 
-    def __init__(self, folder: Path | None) -> None:
+    :param settled: how long a file must not have changed before what was read from it is trusted.
+    """
+
+    def __init__(self, folder: Path | None, settled: timedelta = _SETTLED) -> None:
         self._folder = folder
+        self._settled = settled
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str] = os.environ) -> Cache:
@@ -145,7 +149,8 @@ class Cache:
         now = list(tree.stamps)
         now += [_stamp(stamp[0]) for stamp in header["stamps"][len(now) :]]
         newest = max((max(stamp[2], stamp[3]) for stamp in now), default=0)
-        if header["versions"] != _versions() or header["stamps"] != now or newest > header["written"] - _SETTLED_NS:
+        latest = header["written"] - self._settled.total_seconds() * 1e9
+        if header["versions"] != _versions() or header["stamps"] != now or newest > latest:
             return None, b""
         return header, body
 

@@ -61,7 +61,7 @@ def _duration(value: object) -> object:
 def _check_timezone(value: str) -> str:
     try:
         ZoneInfo(value)
-    except (ValueError, OSError):
+    except (ValueError, KeyError, OSError):
         raise ValueError(f"there is no time zone {value!r}; use a name such as 'Europe/Berlin'{_zones_like(value)}") from None
     return value
 
@@ -76,7 +76,7 @@ def _zones_like(value: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 

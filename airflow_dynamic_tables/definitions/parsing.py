@@ -87,6 +87,9 @@ def _parse(text: str, tokens: list[Token]) -> exp.Expr:
         offset = len(detail.get("start_context") or "")
         message = _plain(detail.get("description") or str(error), detail.get("highlight") or "")
         raise _UnusableError(offset, f"bad SQL: {message}") from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # A parser written for so many dialects stumbles over some texts; these are no SQL either.
+        raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})") from error
     root = statements[0]
     if isinstance(root, (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)):
         return root
@@ -207,7 +210,7 @@ def _outputs(root: exp.Expr) -> tuple[str | None, ...] | None:
     for item in root.selects:
         if item.is_star or isinstance(item, _GENERATORS):
             return None
-        names += [name.name for name in item.args["aliases"]] if isinstance(item, exp.Aliases) else [item.output_name or None]
+        names += [name.name for name in item.args["expressions"]] if isinstance(item, exp.Aliases) else [item.output_name or None]
     return tuple(names)
 
 

@@ -114,7 +114,10 @@ def parse_document(path: Path, text: str) -> tuple[Document | None, list[Mistake
     if root is None:
         return None, [Mistake(path, 1, 1, "is empty; declare 'dynamic_tables' or 'sources', or remove the file")]
     converter = _Converter(path)
-    data = converter.convert(root, 0)
+    try:
+        data = converter.convert(root, 0)
+    except RecursionError:
+        return None, [Mistake(path, 1, 1, "merges a mapping into itself")]
     return Document(path, text, root, data), converter.mistakes
 
 
@@ -126,7 +129,8 @@ def _too_deep(text: str) -> tuple[int, int] | None:
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            return event.start_mark.line + 1, event.start_mark.column + 1
+            mark: Any = event.start_mark
+            return mark.line + 1, mark.column + 1
     return None
 
 
@@ -201,7 +205,7 @@ def _entries(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Nod
     for key, value in node.value:
         if key.tag == _TAG + "merge":
             for merged in reversed(_merged(value)):
-                if isinstance(merged, yaml.MappingNode) and merged is not node:
+                if isinstance(merged, yaml.MappingNode):
                     yield from _entries(merged)
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge":

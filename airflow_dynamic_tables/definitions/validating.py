@@ -17,13 +17,20 @@ _Model = TypeVar("_Model", bound=Declaration)
 
 def validate(model: type[_Model], data: object, document: Document, location: Location) -> tuple[_Model | None, list[Mistake]]:
     """Validate one entry; with mistakes, still give what is left without the keys that are wrong, if that is enough."""
+    if isinstance(data, Mapping) and (empty := [key for key, value in data.items() if value is None]):
+        rest, mistakes = validate(model, {key: data[key] for key in data if key not in empty}, document, location)
+        nothing = [document.mistake((*location, key), f"{key!r} has no value; give one or remove the key") for key in empty]
+        # What the entry lacks without these keys is no second mistake.
+        start = document.mistake(location, "")
+        others = [mistake for mistake in mistakes if (mistake.line, mistake.column) != (start.line, start.column)]
+        return rest, others + nothing
     try:
         return model.model_validate(data), []
     except ValidationError as error:
         details = error.errors(include_url=False)
     mistakes = [_mistake(model, detail, document, location) for detail in details]
     wrong = {detail["loc"][0] for detail in details if detail["loc"]}
-    if not isinstance(data, Mapping) or not wrong:
+    if not isinstance(data, Mapping) or wrong.isdisjoint(data):
         return None, mistakes
     rest, _ = validate(model, {key: value for key, value in data.items() if key not in wrong}, document, location)
     return rest, mistakes
@@ -41,6 +48,8 @@ def _mistake(model: type[Declaration], detail: ErrorDetails, document: Document,
 
 def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) -> str:
     kind, value = detail["type"], detail["input"]
+    if not inner and kind in ("model_type", "model_attributes_type"):
+        return f"must be a mapping such as {{name: …}}, not {_kind(value)}"
     key = next((str(step) for step in reversed(inner) if isinstance(step, str)), "it")
     if kind == "extra_forbidden":
         return f"unknown key {key!r}{did_you_mean(key, _keys_of(model, inner[:-1]))}"
