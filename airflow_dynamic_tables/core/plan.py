@@ -15,6 +15,7 @@ from airflow_dynamic_tables.core.schema import Column
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
+ERROR_FILE = "_error.json"
 
 _T = TypeVar("_T")
 
@@ -79,6 +80,11 @@ class RefreshPlan:
         """Where the job writes its result, as its last act."""
         return f"{self.stage}/{RESULT_FILE}"
 
+    @property
+    def error_location(self) -> str:
+        """Where the job writes what went wrong, when it fails."""
+        return f"{self.stage}/{ERROR_FILE}"
+
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""
         return json.dumps(asdict(self), default=datetime.isoformat, ensure_ascii=False, indent=1)
@@ -100,6 +106,26 @@ class RefreshPlan:
                 for source in sources
             ),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why the job failed, in Spark's own words and without a Java stack."""
+
+    message: str
+    application_id: str
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobError:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not an error.
+        """
+        return _parse(cls, text)
 
 
 @dataclass(frozen=True, slots=True)

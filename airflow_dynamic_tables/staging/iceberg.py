@@ -166,7 +166,8 @@ class IcebergStagedTable(StagedTable):
         for spec in result.partitions:
             if not covers(spec):
                 raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
-        outside = [file.path for file in result.files if not file.path.startswith(f"{self.begin()}/")]
+        stage = self.begin()
+        outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
         if outside:
             raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
 

@@ -1,0 +1,88 @@
+"""One batch refresh: bind, query, write into the stage, say what was written."""
+
+from __future__ import annotations
+
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
+
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partitions import predicate
+from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.jobs.column_types import ddl, storable
+from airflow_dynamic_tables.jobs.files import list_files, write_text
+from airflow_dynamic_tables.jobs.sources import bind
+
+_DIRECTORY_KEY = "_partition_"
+_CONF = {
+    # Partition folders hold text; Spark would guess dates and numbers from it.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.adaptive.enabled": "true",
+}
+
+
+def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
+    """Run the plan's query and write its rows below the plan's stage; the result file is the last act.
+
+    :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
+    """
+    started = time.monotonic()
+    for key, value in {**_CONF, "spark.sql.session.timeZone": plan.timezone}.items():
+        spark.conf.set(key, value)
+    for source in plan.sources:
+        bind(spark, source)
+    frame = storable(_planned_rows(spark, plan))
+    _write(frame, plan)
+    written = time.monotonic()
+    rows, partitions = _written(spark, plan, frame)
+    result = RefreshResult(
+        token=plan.token,
+        application_id=spark.sparkContext.applicationId,
+        rows=rows,
+        files=tuple(StagedFile(path, size) for path, size in list_files(spark, plan.data_location)),
+        columns=tuple(
+            Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name))
+            for field in frame.schema.fields
+        ),
+        partitions=partitions,
+        seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
+    )
+    write_text(spark, plan.result_location, result.to_json())
+    return result
+
+
+def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
+    frame = spark.sql(plan.query)
+    if missing := [key for key in plan.partition_keys if key not in frame.columns]:
+        raise ValueError(f"the query does not return partition key {missing[0]!r}")
+    return frame.where(predicate(plan.partitions)) if plan.partitions else frame
+
+
+def _write(frame: DataFrame, plan: RefreshPlan) -> None:
+    """One file for a small partition, several for a large one: AQE rebalances by the partition keys.
+
+    The keys stay inside the files, where Iceberg wants them; their copies only name the folders.
+    """
+    keys = [F.col(quote(key)) for key in plan.partition_keys]
+    copies = [f"{_DIRECTORY_KEY}{number}" for number in range(len(keys))]
+    balanced = frame.hint("rebalance", *keys)
+    for copy, key in zip(copies, keys, strict=True):
+        balanced = balanced.withColumn(copy, key)
+    balanced.write.mode("overwrite").partitionBy(*copies).parquet(plan.data_location)
+
+
+def _written(spark: SparkSession, plan: RefreshPlan, frame: DataFrame) -> tuple[int, tuple[dict[str, str], ...]]:
+    """Rows in the stage and the partitions they are in, read back from it."""
+    stored = spark.read.schema(frame.schema).parquet(plan.data_location)
+    if not plan.partition_keys:
+        return stored.count(), ()
+    keys = [F.col(quote(key)).cast("string") for key in plan.partition_keys]
+    counts = stored.groupBy(*keys).count().collect()
+    partitions = tuple(dict(zip(plan.partition_keys, row[:-1], strict=True)) for row in counts)
+    for partition in partitions:
+        if nulls := [key for key, value in partition.items() if value is None]:
+            raise ValueError(f"partition key {nulls[0]!r} is null in some rows; give them a value in the query")
+    return sum(row[-1] for row in counts), tuple(sorted(partitions, key=lambda spec: tuple(spec.values())))

@@ -1,0 +1,72 @@
+"""Types that both Spark and the table format know; others are refused by the column's name."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_dynamic_tables.core.identifiers import quote
+
+_KNOWN = (
+    T.BooleanType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
+
+
+def storable(frame: DataFrame) -> DataFrame:
+    """The same rows in types the table can hold: tinyint and smallint become int, char and varchar become string.
+
+    :raises ValueError: for a type no table can hold, or two columns of one name; names them.
+    """
+    names = [name.lower() for name in frame.columns]
+    if repeated := sorted({name for name in frame.columns if names.count(name.lower()) > 1}):
+        raise ValueError(f"the query returns more than one column named {repeated[0]!r}; give each a name of its own")
+    columns = []
+    for field in frame.schema.fields:
+        wanted = _storable(field.dataType, field.name)
+        column = F.col(quote(field.name))
+        columns.append(column if wanted == field.dataType else column.cast(wanted).alias(field.name))
+    return frame.select(*columns)
+
+
+def _storable(kind: T.DataType, column: str) -> T.DataType:
+    if isinstance(kind, (T.ByteType, T.ShortType)):
+        return T.IntegerType()
+    if isinstance(kind, (T.CharType, T.VarcharType)):
+        return T.StringType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_storable(kind.elementType, column), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(_storable(kind.keyType, column), _storable(kind.valueType, column), kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, _storable(f.dataType, column), f.nullable) for f in kind.fields])
+    if type(kind) in _KNOWN:
+        return kind
+    raise ValueError(f"column {column!r} has type {kind.simpleString()}, which a table cannot hold; cast it in the query")
+
+
+def ddl(kind: T.DataType) -> str:
+    """Spark's DDL text of a type; names of nested fields are quoted where they need it."""
+    if isinstance(kind, T.ArrayType):
+        return f"array<{ddl(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"map<{ddl(kind.keyType)},{ddl(kind.valueType)}>"
+    if isinstance(kind, T.StructType):
+        return f"struct<{','.join(f'{_name(field.name)}:{ddl(field.dataType)}' for field in kind.fields)}>"
+    return kind.simpleString()
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)

@@ -1,0 +1,58 @@
+"""Small files and listings through Hadoop: on whatever file system Spark reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def read_text(spark: SparkSession, uri: str) -> str:
+    """Read a small file."""
+    system, path = _open(spark, uri)
+    stream = system.open(path)
+    try:
+        return str(_jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def write_text(spark: SparkSession, uri: str, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    system, path = _open(spark, uri)
+    half = _jvm(spark).org.apache.hadoop.fs.Path(f"{uri}.writing")
+    stream = system.create(half, True)
+    try:
+        stream.write(bytearray(text.encode("utf-8")))
+    finally:
+        stream.close()
+    system.delete(path, False)
+    if not system.rename(half, path):
+        raise OSError(f"cannot rename {uri}.writing to {uri}")
+
+
+def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
+    """Data files below a folder: URI as ``uri`` spells it, and size in bytes. Empty when there is no such folder."""
+    system, path = _open(spark, uri)
+    if not system.exists(path):
+        return []
+    root, found, files = system.makeQualified(path).toString(), [], system.listFiles(path, True)
+    while files.hasNext():
+        status = files.next()
+        relative = status.getPath().toString()[len(root) :]
+        if not any(_hidden(part) for part in relative.split("/")):
+            found.append((uri + relative, int(status.getLen())))
+    return sorted(found)
+
+
+def _hidden(part: str) -> bool:
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+    path = _jvm(spark).org.apache.hadoop.fs.Path(uri)
+    return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm

@@ -1,0 +1,39 @@
+"""Binding: every table the query reads becomes a temporary view of one fixed version of it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_dynamic_tables.core.plan import SourceBinding
+
+
+def bind(spark: SparkSession, source: SourceBinding) -> None:
+    """Register the view that the plan's query reads."""
+    _frame(spark, source).createOrReplaceTempView(source.view)
+
+
+def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
+    if source.table is not None:
+        return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
+    schema = _schema(source)
+    if not source.files:
+        if schema is None:
+            raise ValueError(f"source {source.identifier} has neither files nor a schema")
+        return spark.createDataFrame([], schema)
+    reader = spark.read.format("parquet" if source.format == "iceberg" else source.format).options(**source.options)
+    if source.base_path is not None:
+        reader = reader.option("basePath", source.base_path)
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.load(list(source.files))
+
+
+def _schema(source: SourceBinding) -> StructType | None:
+    """The declared schema; partition keys that it leaves out are strings."""
+    if source.schema is None:
+        return None
+    declared = StructType.fromDDL(source.schema)
+    fields = declared.fields if isinstance(declared, StructType) else []
+    names = [field.name for field in fields]
+    return StructType([*fields, *(StructField(key, StringType()) for key in source.partition_keys if key not in names)])
