@@ -1,0 +1,252 @@
+"""Definitions to DAGs. Pure: reads the definitions and Airflow's configuration, but no connection, variable or catalog."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import sys
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow import __version__ as airflow_version
+from airflow.exceptions import SerializationError
+from airflow.providers.common.compat.sdk import DAG, Asset, Param, conf
+from airflow.sdk import CronTriggerTimetable, get_parsing_context
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.maintenance import SweepOperator
+from airflow_dynamic_tables.services.upstream import parents_of
+
+MAINTENANCE_DAG = "dynamic_tables__maintenance"
+TAG = "dynamic-table"
+
+START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
+"""Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
+
+RETRIES = 2
+RETRY_DELAY = timedelta(minutes=5)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the refreshes find their state: a connection, and the catalogs file beside the definitions if there is one."""
+
+    conn_id: str = DEFAULT_CONNECTION
+    catalogs_file: Path | None = None
+    poll_interval: float = 30
+
+
+def load_dynamic_tables(
+    namespace: MutableMapping[str, Any],
+    definitions: str | Path,
+    *,
+    catalogs_file: str | Path | None = None,
+    conn_id: str | None = None,
+    maintenance: bool = True,
+) -> None:
+    """Put a DAG for every dynamic table, and the maintenance DAG, into the globals of a DAG file.
+
+    A broken file becomes one import error of that file, and hides nothing but its own tables. When Airflow runs a task, only
+    the DAG of that task is built.
+
+    :param namespace: ``globals()`` of the DAG file.
+    :param definitions: a definitions file or folder.
+    :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
+    :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
+    :param maintenance: whether the maintenance DAG is built, too; one for each state is enough.
+    """
+    path = Path(definitions)
+    state = State(
+        conn_id=conn_id or conf.get("dynamic_tables", "connection", fallback=DEFAULT_CONNECTION),
+        catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
+        poll_interval=conf.getfloat("dynamic_tables", "upstream_poll_interval", fallback=30.0),
+    )
+    wanted = get_parsing_context().dag_id
+    for dag in _all_dags(path, state) if wanted is None else _one_dag(path, state, wanted):
+        namespace[dag.dag_id] = dag
+    if maintenance and wanted in (None, MAINTENANCE_DAG):
+        namespace[MAINTENANCE_DAG] = build_maintenance_dag(state)
+
+
+def find_catalogs_file(definitions: Path) -> Path | None:
+    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
+    folder = definitions if definitions.is_dir() else definitions.parent
+    places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _all_dags(path: Path, state: State) -> list[DAG]:
+    definitions, mistakes = load_sound_definitions(path)
+    for mistake in mistakes:
+        log.error("%s", mistake)
+    return [*(build_dag(table, definitions, state) for table in definitions.tables.values()), *_broken_files(mistakes)]
+
+
+def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
+    definitions = load_task_definitions(path, dag_id)
+    table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
+    return [build_dag(table, definitions, state)] if table else []
+
+
+def build_dag(table: DynamicTable, definitions: Definitions, state: State | None = None) -> DAG:
+    """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness.
+
+    :param definitions: where its parents and sources, and the tables that read it, are looked up.
+    """
+    state = state or State()
+    dag = DAG(
+        dag_id=table.identifier.workflow_id,
+        description=table.comment or f"Keeps {table.identifier} fresh",
+        schedule=CronTriggerTimetable(table.cron, timezone=table.timezone) if table.cron else None,
+        start_date=table.start_date or START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG, *table.tags],
+        doc_md=describe_table(table, definitions),
+        params=_params(table),
+        auto_register=False,
+    )
+    DynamicTableRefreshOperator(
+        task_id="refresh",
+        dag=dag,
+        table=table,
+        sources={name: definitions.sources[name] for name in table.upstream if name in definitions.sources},
+        parents=parents_of(table, definitions.tables),
+        catalog_conn_id=state.conn_id,
+        catalogs_file=state.catalogs_file,
+        poll_interval=state.poll_interval,
+        inlets=[asset_of(name) for name in table.upstream],
+        outlets=[asset_of(table.identifier)],
+        max_active_tis_per_dag=1,
+        **_task_settings(table),
+    )
+    return dag
+
+
+def _task_settings(table: DynamicTable) -> dict[str, Any]:
+    settings = {
+        "owner": table.owner,
+        "retries": RETRIES if table.retries is None else table.retries,
+        "retry_delay": table.retry_delay or RETRY_DELAY,
+        "pool": table.pool,
+        "execution_timeout": table.execution_timeout,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def build_maintenance_dag(state: State) -> DAG:
+    """The hourly DAG that cleans up after refreshes that died."""
+    dag = DAG(
+        dag_id=MAINTENANCE_DAG,
+        description="Cleans up after refreshes that died",
+        schedule=CronTriggerTimetable("30 * * * *", timezone="UTC"),
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=[TAG],
+        auto_register=False,
+    )
+    SweepOperator(task_id="sweep", dag=dag, catalog_conn_id=state.conn_id, catalogs_file=state.catalogs_file)
+    return dag
+
+
+def asset_of(identifier: TableIdentifier) -> Asset:
+    """The Airflow asset of a table, dynamic or not."""
+    parts = [quote(part, safe="") for part in (identifier.catalog, identifier.database, identifier.table)]
+    return Asset(name=quote(str(identifier), safe="` "), uri=f"dynamic-table://{'/'.join(parts)}", group="dynamic-table")
+
+
+def _params(table: DynamicTable) -> dict[str, Param]:
+    keys = "/".join(f"{key}=…" for key in table.partition_keys)
+    return {
+        "schedule_time": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Schedule time",
+            description=f"The tick to refresh for; empty: the time of the run. Without offset it is in {table.timezone}.",
+        ),
+        "partition": Param(
+            None,
+            type=["null", "string"],
+            title="Partition",
+            description=f"Refresh exactly this partition ({keys}), or several separated by commas; empty: the schedule decides."
+            if keys
+            else "The table is not partitioned; leave this empty.",
+        ),
+        "full_refresh": Param(False, type="boolean", title="Full refresh", description="Replace the whole table."),
+    }
+
+
+def describe_table(table: DynamicTable, definitions: Definitions) -> str:
+    """What the DAG page says about a table, in Markdown."""
+    rows = {
+        "Freshness": table.freshness.text,
+        "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
+        "Refresh mode": f"{table.mode.value}: {table.mode_reason}",
+        "Format": table.format,
+        "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
+        "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
+        "Read by": ", ".join(_link(name, definitions) for name in definitions.downstream(table.identifier)) or "nothing",
+        "Defined in": f"`{table.path.name}`, line {table.line}",
+    }
+    lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]
+    lines += [f"| **{name}** | {value} |" for name, value in rows.items()]
+    return "\n".join([*lines, "", "```sql", table.query.rstrip(), "```", ""])
+
+
+def _link(name: TableIdentifier, definitions: Definitions) -> str:
+    return f"[{name}](dags/{name.workflow_id})" if name in definitions.tables else str(name)
+
+
+def _broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
+    """One import error for every broken definitions file, where Airflow shows those of DAG files.
+
+    Airflow 3 knows import errors of Python files only, and one of the DAG file would hide every DAG of it. But the DAG
+    processor files a DAG that cannot be serialized under that DAG's own ``relative_fileloc``: so each broken file becomes a
+    DAG that claims to come from there. Outside of a DAG processor nothing would catch the error. Works in Airflow 3.2 and
+    3.3; 3.4 will have importers for YAML.
+    """
+    if not _in_dag_processor() or not airflow_version.startswith(("3.2.", "3.3.")):
+        return []
+    by_file = itertools.groupby(sorted(mistakes), key=lambda mistake: mistake.path)
+    return [_BrokenFile(path, tuple(found)) for path, found in by_file]
+
+
+def _in_dag_processor() -> bool:
+    """Whether Airflow parses to serialize: a process with a supervisor that runs no task."""
+    return hasattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS")
+
+
+class _BrokenFile(DAG):
+    """A DAG that stands for a file and cannot be serialized."""
+
+    def __init__(self, path: Path, mistakes: tuple[Mistake, ...]) -> None:
+        digest = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+        super().__init__(dag_id=f"dynamic_tables__broken_file_{digest}", schedule=None, auto_register=False)
+        self._path = path
+        self._mistakes = mistakes
+
+    def validate(self) -> None:
+        """Called when the loader's own path has been set: put the broken file's in its place."""
+        super().validate()  # type: ignore[no-untyped-call]
+        loader = Path(self.fileloc)
+        if self.relative_fileloc and self._path.is_relative_to(loader.parent):
+            self.relative_fileloc = str(Path(self.relative_fileloc).parent / self._path.relative_to(loader.parent))
+        else:
+            self.relative_fileloc = str(self._path)
+
+    def get_serialized_fields(self) -> Any:  # type: ignore[override]  # a class method there; here it depends on the file
+        """Refuse, with all mistakes of the file."""
+        raise SerializationError("\n" + "\n".join(map(str, self._mistakes)))

@@ -1,0 +1,96 @@
+"""What Airflow asks every provider at start-up. Strings only: this module is imported by every Airflow process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_INTEGRATION = "Dynamic tables"
+_PACKAGE = "airflow_dynamic_tables"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Describe the provider; a test checks the result against Airflow's own schema."""
+    return {
+        "package-name": "airflow-dynamic-tables",
+        "name": "Dynamic tables",
+        "description": "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically by Spark.",
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
+        "operators": _modules("operators.dynamic_table_refresh", "operators.maintenance"),
+        "hooks": _modules("hooks.dynamic_table_catalog"),
+        "triggers": _modules("triggers.upstream"),
+        "connection-types": [_CONNECTION_TYPE],
+        "config": {"dynamic_tables": _CONFIG},
+        "cli": [f"{_PACKAGE}.plugins.commands.get_cli_commands"],
+    }
+
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.{name}" for name in names]}]
+
+
+_CONNECTION_TYPE = {
+    "connection-type": "dynamic_tables",
+    "hook-class-name": f"{_PACKAGE}.hooks.dynamic_table_catalog.DynamicTableCatalogHook",
+    "hook-name": "Dynamic tables",
+    "ui-field-behaviour": {
+        "hidden-fields": ["extra"],
+        "relabeling": {"schema": "Database", "host": "PostgreSQL host"},
+        "placeholders": {
+            "host": "empty: SQLite under the Airflow home",
+            "port": "5432",
+            "schema": "dynamic_tables",
+        },
+    },
+    "conn-fields": {
+        "warehouse": {
+            "label": "Warehouse",
+            "description": "Folder of the tables' files, as every worker and Spark reach it, e.g. s3://bucket/warehouse.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "catalogs_file": {
+            "label": "Catalogs file",
+            "description": "YAML file that names the catalogs. The one beside the definitions wins.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "database_url": {
+            "label": "Database URL",
+            "description": "SQLAlchemy URL of the state instead of host, port, login, password and database.",
+            "schema": {"type": ["string", "null"], "format": "password"},
+        },
+    },
+}
+
+_CONFIG = {
+    "description": "Dynamic tables: SQL plus a freshness in YAML, refreshed by Spark.",
+    "options": {
+        "connection": {
+            "description": "Connection of type dynamic_tables that says where the state lives. Without such a connection the "
+            "state is SQLite and a warehouse folder under the Airflow home.\n",
+            "version_added": "0.1.0",
+            "type": "string",
+            "example": None,
+            "default": "dynamic_tables_default",
+        },
+        "retries": {
+            "description": "How often a failed refresh is tried again when its definition does not say.\n",
+            "version_added": "0.1.0",
+            "type": "integer",
+            "example": None,
+            "default": "2",
+        },
+        "retry_delay": {
+            "description": "Seconds between two tries when the definition does not say.\n",
+            "version_added": "0.1.0",
+            "type": "integer",
+            "example": None,
+            "default": "300",
+        },
+        "upstream_poll_interval": {
+            "description": "Seconds between two looks at the parents a refresh waits for.\n",
+            "version_added": "0.1.0",
+            "type": "integer",
+            "example": None,
+            "default": "30",
+        },
+    },
+}

@@ -1,0 +1,94 @@
+"""An Airflow connection as a workspace: ledger and catalogs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
+from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Connection
+
+DEFAULT_CONNECTION = "dynamic_tables_default"
+
+
+class DynamicTableCatalogHook(BaseHook):
+    """Where the state of dynamic tables lives, from a connection of type ``dynamic_tables``.
+
+    Host, port, login, password and schema name a PostgreSQL database; extra ``database_url`` replaces them, extra
+    ``warehouse`` is the folder of the tables' files, extra ``catalogs_file`` names the catalogs. Whatever is left out, and
+    everything when there is no default connection, comes from :func:`embedded_settings`.
+
+    :param conn_id: the connection.
+    :param catalogs_file: the catalogs file beside the definitions, if there is one.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = DEFAULT_CONNECTION
+    conn_type = "dynamic_tables"
+    hook_name = "Dynamic tables"
+
+    def __init__(self, conn_id: str = DEFAULT_CONNECTION, catalogs_file: str | Path | None = None) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self.catalogs_file = Path(catalogs_file) if catalogs_file else None
+
+    def settings(self) -> Settings:
+        """Read the connection.
+
+        :raises ConfigurationError: when it is missing, or incomplete.
+        """
+        embedded = embedded_settings(os.environ, self.catalogs_file)
+        try:
+            connection = self.get_connection(self.conn_id)
+        except AirflowNotFoundException as error:
+            if self.conn_id == DEFAULT_CONNECTION:
+                return embedded
+            raise ConfigurationError(
+                f"Connection {self.conn_id!r} does not exist; create it with type 'dynamic_tables', for example with "
+                f"airflow connections add {self.conn_id} --conn-type dynamic_tables --conn-host HOST --conn-schema DATABASE"
+            ) from error
+        extra = connection.extra_dejson
+        catalogs_file = embedded.catalogs_file or (Path(extra["catalogs_file"]) if extra.get("catalogs_file") else None)
+        return replace(
+            embedded,
+            database_url=_database_url(connection, extra) or embedded.database_url,
+            warehouse=str(extra.get("warehouse") or embedded.warehouse).rstrip("/"),
+            catalogs_file=catalogs_file,
+        )
+
+    def get_conn(self) -> Workspace:
+        """Ledger and catalogs, to be used as a context manager.
+
+        :raises ConfigurationError: see :meth:`settings`.
+        """
+        return Workspace(self.settings())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Connect to the ledger and to every catalog that the catalogs file names."""
+        try:
+            with self.get_conn() as workspace:
+                workspace.check()
+        except DynamicTableError as error:
+            return False, str(error)
+        return True, "Ledger and catalogs answer."
+
+
+def _database_url(connection: Connection, extra: dict[str, Any]) -> str | None:
+    if extra.get("database_url"):
+        return str(extra["database_url"])
+    if not connection.host:
+        return None
+    if not connection.schema:
+        raise ConfigurationError(f"Connection {connection.conn_id!r} has a host but no database; put its name into 'schema'.")
+    user = ":".join(quote(part, safe="") for part in (connection.login, connection.password) if part)
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    port = f":{connection.port}" if connection.port else ""
+    return f"postgresql://{user}{'@' if user else ''}{host}{port}/{quote(connection.schema, safe='')}"

@@ -1,0 +1,245 @@
+"""The task ``refresh`` of every dynamic table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+    Asset,
+    BaseHook,
+)
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.plan import RefreshPlan
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable, Source
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    DynamicTableError,
+    JobFailedError,
+    SchemaEvolutionError,
+    UpstreamError,
+)
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
+from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.stages import abort
+from airflow_dynamic_tables.services.submitting import (
+    application_file,
+    application_zip,
+    check_java,
+    find_spark_submit,
+    job_failure,
+    last_words,
+    spark_environment,
+)
+from airflow_dynamic_tables.services.upstream import Parent, late, pending
+from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError)
+"""Errors that another try would only repeat."""
+
+_ABORT_SECONDS = 3
+"""How long ``on_kill`` waits for the abort: Airflow sends SIGKILL five seconds after SIGTERM."""
+
+
+class DynamicTableRefreshOperator(SparkSubmitOperator):
+    """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
+
+    :param table: the definition.
+    :param sources: definitions of the tables it reads that nobody here refreshes.
+    :param parents: the dynamic tables it reads.
+    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
+    :param catalogs_file: the catalogs file, if there is one.
+    :param poll_interval: seconds between two looks at parents it waits for.
+    """
+
+    ui_color = "#e4f4f8"
+
+    def __init__(
+        self,
+        *,
+        table: DynamicTable,
+        sources: Mapping[TableIdentifier, Source],
+        parents: Sequence[Parent] = (),
+        catalog_conn_id: str = DEFAULT_CONNECTION,
+        catalogs_file: Path | None = None,
+        poll_interval: float = 30,
+        **kwargs: Any,
+    ) -> None:
+        spark = {name: value for name, value in asdict(table.spark).items() if value}
+        callbacks = {
+            "on_success_callback": complete_refresh,
+            "on_failure_callback": abort_refresh,
+            "on_retry_callback": abort_refresh,
+        }
+        # A durable job would be found again by a later try, whose stage it does not write to.
+        super().__init__(**{"name": str(table.identifier), "durable": False, **spark, **callbacks, **kwargs})
+        self.table = table
+        self.sources = sources
+        self.parents = tuple(parents)
+        self.catalog_conn_id = catalog_conn_id
+        self.catalogs_file = catalogs_file
+        self.poll_interval = poll_interval
+        self._settings: Settings | None = None
+        self._token: str | None = None
+
+    def catalog_hook(self) -> DynamicTableCatalogHook:
+        """The hook to ledger and catalogs."""
+        return DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # it returns nothing there
+        """Refresh the table.
+
+        :return: version, rows, partitions, schedule time and token of the commit, as its asset event has them.
+        """
+        return self._refresh_or_fail(context, None)
+
+    def resume(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
+        """Go on after waiting.
+
+        :param event: what :class:`UpstreamTrigger` fired.
+        """
+        return self._refresh_or_fail(context, datetime.fromisoformat(event["deadline"]))
+
+    def on_kill(self) -> None:
+        """Kill Spark, then abort within the five seconds that Airflow gives; best effort."""
+        self._kill_spark()
+        if self._settings is None or self._token is None:
+            return
+        # In a thread: this runs inside a signal handler, and the code it interrupted may hold a lock.
+        thread = threading.Thread(target=self._abort, args=(self._settings, self._token), daemon=True)
+        thread.start()
+        thread.join(_ABORT_SECONDS)
+
+    def _abort(self, settings: Settings, token: str) -> None:
+        with suppress(DynamicTableError), Workspace(settings) as workspace:
+            abort(workspace, token, "the Airflow task was stopped")
+
+    def _kill_spark(self) -> None:
+        if self._hook is not None:
+            super().on_kill()
+
+    def _refresh_or_fail(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
+        try:
+            return self._refresh(context, deadline)
+        except DynamicTableError as error:
+            self.log.debug("The refresh failed.", exc_info=True)
+            # Without the chain: the message says what to do, the log above it what happened.
+            kind = AirflowFailException if isinstance(error, _HOPELESS) else AirflowException
+            raise kind(str(error)) from None
+
+    def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
+        arguments = read_run_arguments(context, self.table)
+        self._find_spark()
+        self._settings = self.catalog_hook().settings()
+        with Workspace(self._settings) as workspace:
+            waiting = pending(workspace, self.parents, arguments.schedule_time)
+            if waiting and deadline is not None and deadline <= workspace.now():
+                raise late(waiting)
+            if waiting:
+                self._wait(arguments, deadline or workspace.now() + self.table.freshness.period)
+            request = self._request(context, arguments)
+            outcome = run(workspace, request, lambda plan: self._submit(context, plan), self._kill_spark)
+            if isinstance(outcome, Skipped):
+                raise AirflowSkipException(outcome.reason)
+            return self._report(context, workspace, request, outcome)
+
+    def _wait(self, arguments: RunArguments, deadline: datetime) -> NoReturn:
+        trigger = UpstreamTrigger(
+            parents=parents_to_text(self.parents),
+            schedule_time=arguments.schedule_time.isoformat(),
+            deadline=deadline.isoformat(),
+            conn_id=self.catalog_conn_id,
+            catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
+            poll_interval=self.poll_interval,
+        )
+        # The trigger keeps the deadline itself; Airflow's timeout only covers a triggerer that does not run.
+        timeout = deadline - datetime.now(UTC) + self.table.freshness.period
+        self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
+
+    def _request(self, context: Context, arguments: RunArguments) -> RefreshRequest:
+        ti = context["ti"]
+        self._token = str(ti.id)
+        return RefreshRequest(
+            table=self.table,
+            sources=self.sources,
+            schedule_time=arguments.schedule_time,
+            token=self._token,
+            owner=f"{ti.dag_id}/{ti.run_id}/{ti.task_id}",
+            partitions=arguments.partitions,
+            full_refresh=arguments.full_refresh,
+        )
+
+    def _find_spark(self) -> None:
+        """Check the Spark connection, Java and spark-submit, and choose the latter.
+
+        :raises ConfigurationError: when one is missing; the stock hook would go on with YARN.
+        """
+        try:
+            connection = BaseHook.get_connection(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                f"Spark connection {self._conn_id!r} does not exist; create it, for example with: "
+                f"airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[*]'"
+            ) from error
+        environ = {**os.environ, **(self.env_vars or {})}
+        check_java(environ)
+        binary = self._spark_binary or connection.extra_dejson.get("spark-binary") or "spark-submit"
+        self._spark_binary = find_spark_submit(environ) if binary == "spark-submit" else shutil.which(binary)
+        if self._spark_binary is None:
+            raise ConfigurationError(f"{binary} of Spark connection {self._conn_id!r} is not on the PATH of this worker.")
+        # Not by env_vars: these also go to the cluster.
+        os.environ["PATH"] = spark_environment(os.environ)["PATH"]
+
+    def _submit(self, context: Context, plan: RefreshPlan) -> None:
+        self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
+        self.application = str(application_file())
+        self.application_args = ["--plan", plan.plan_location]
+        try:
+            super().execute(context)
+        except (AirflowException, OSError, RuntimeError, ValueError) as error:
+            raise job_failure(plan, self._log_tail()) or self._submit_failure(error) from error
+
+    def _submit_failure(self, error: Exception) -> JobFailedError:
+        """The error of a spark-submit that ended before the job could speak, or did not even begin."""
+        process, tail = getattr(self._hook, "_submit_sp", None), self._log_tail()
+        message = last_words(tail, process.returncode) if process and tail else str(error)
+        return JobFailedError(message, log_tail="\n".join(tail))
+
+    def _log_tail(self) -> list[str]:
+        return list(getattr(self._hook, "_last_submit_log_lines", ()))
+
+    def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
+        refresh = workspace.ledger.get_refresh(request.token)
+        report: dict[str, Any] = {
+            "version": version.number,
+            "rows": refresh.rows if refresh else None,
+            "partitions": [describe(partition) for partition in refresh.partitions] if refresh else [],
+            "schedule_time": request.schedule_time.isoformat(),
+            "token": request.token,
+        }
+        for asset in self.outlets:
+            if isinstance(asset, Asset):
+                context["outlet_events"][asset].extra = dict(report)
+        return report

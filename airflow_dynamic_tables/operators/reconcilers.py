@@ -1,0 +1,37 @@
+"""Callbacks of the refresh task. They reconcile by token and never decide.
+
+Airflow runs them late, twice or not at all, in the task process or in the DAG processor, so each is idempotent, knows nothing
+but the token and never raises. What no callback saw is swept by the maintenance DAG and by the next refresh.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_dynamic_tables.services.stages import abort, reconcile
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+def complete_refresh(context: Mapping[str, Any]) -> None:
+    """On success: put the ledger right if the commit landed and the ledger does not know."""
+    _reconcile(context, lambda workspace, token: reconcile(workspace, token))
+
+
+def abort_refresh(context: Mapping[str, Any]) -> None:
+    """On failure or retry: give up the stage of that try, unless its commit landed."""
+    reason = context.get("exception") or "the Airflow task failed"
+    _reconcile(context, lambda workspace, token: abort(workspace, token, str(reason)))
+
+
+def _reconcile(context: Mapping[str, Any], act: Callable[[Workspace, str], object]) -> None:
+    token = None
+    try:
+        token = str(context["ti"].id)
+        with context["task"].catalog_hook().get_conn() as workspace:
+            act(workspace, token)
+    except Exception:
+        log.warning("Could not reconcile refresh %s; the next refresh or the maintenance DAG does it.", token, exc_info=True)
