@@ -6,6 +6,7 @@ The cache is never needed: when it is missing, old, corrupt or not writable, the
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source, SparkSettings
 from airflow_dynamic_tables.definitions.query import Analysis, analyse
 
-# Raise it when the same file would give another result than before.
-_GENERATION = 1
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
@@ -185,13 +184,12 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
+@functools.cache
 def _versions() -> str:
-    """Everything besides the files that decides a result."""
-    found = [str(_GENERATION)]
-    for package in ("airflow-dynamic-tables", "sqlglot"):
-        with contextlib.suppress(PackageNotFoundError):
-            found.append(version(package))
-    return " ".join(found)
+    """Everything besides the files that decides a result: the code that reads them, as installed, and sqlglot."""
+    package = Path(__file__).parent.parent
+    code = sorted(str(file) for folder in ("core", "definitions") for file in (package / folder).glob("*.py"))
+    return _digest(version("sqlglot"), json.dumps([_stamp(file)[:3] for file in code]))
 
 
 def _tree_file(tree: Tree) -> str:

@@ -1,4 +1,4 @@
-"""Every kind of mistake, at its exact place. ``broken/expected.txt`` is what ``dynamic-tables validate`` prints for the files beside it."""
+"""Every kind of mistake, at its exact place: ``broken/expected.txt`` is what ``validate`` prints for the files beside it."""
 
 from __future__ import annotations
 

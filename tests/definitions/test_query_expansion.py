@@ -52,14 +52,18 @@ CASES = {
     "subqueries_everywhere": (
         "SELECT (SELECT max(v) FROM m) AS v FROM (SELECT * FROM t) s WHERE EXISTS (SELECT 1 FROM e) AND a IN (SELECT a FROM i)",
         "m t e i",
-        "SELECT (SELECT max(v) FROM `C`.`D`.`m` AS `m`) AS v FROM (SELECT * FROM `C`.`D`.`t` AS `t`) s"
-        " WHERE EXISTS (SELECT 1 FROM `C`.`D`.`e` AS `e`) AND a IN (SELECT a FROM `C`.`D`.`i` AS `i`)",
+        (
+            "SELECT (SELECT max(v) FROM `C`.`D`.`m` AS `m`) AS v FROM (SELECT * FROM `C`.`D`.`t` AS `t`) s"
+            " WHERE EXISTS (SELECT 1 FROM `C`.`D`.`e` AS `e`) AND a IN (SELECT a FROM `C`.`D`.`i` AS `i`)"
+        ),
     ),
     "joins": (
         "SELECT * FROM a JOIN b USING (k) LEFT ANTI JOIN c ON a.k = c.k CROSS JOIN d",
         "a b c d",
-        "SELECT * FROM `C`.`D`.`a` AS `a` JOIN `C`.`D`.`b` AS `b` USING (k)"
-        " LEFT ANTI JOIN `C`.`D`.`c` AS `c` ON a.k = c.k CROSS JOIN `C`.`D`.`d` AS `d`",
+        (
+            "SELECT * FROM `C`.`D`.`a` AS `a` JOIN `C`.`D`.`b` AS `b` USING (k)"
+            " LEFT ANTI JOIN `C`.`D`.`c` AS `c` ON a.k = c.k CROSS JOIN `C`.`D`.`d` AS `d`"
+        ),
     ),
     "joins_in_parentheses": (
         "SELECT * FROM (a JOIN s.b ON a.k = s.b.k)",
@@ -100,8 +104,10 @@ CASES = {
     "same_name_in_two_databases": (
         "SELECT raw.orders.a, crm.orders.b FROM raw.orders JOIN crm.orders ON raw.orders.id = crm.orders.id",
         "raw.orders crm.orders",
-        "SELECT `raw__orders`.a, `crm__orders`.b FROM `C`.`raw`.`orders` AS `raw__orders`"
-        " JOIN `C`.`crm`.`orders` AS `crm__orders` ON `raw__orders`.id = `crm__orders`.id",
+        (
+            "SELECT `raw__orders`.a, `crm__orders`.b FROM `C`.`raw`.`orders` AS `raw__orders`"
+            " JOIN `C`.`crm`.`orders` AS `crm__orders` ON `raw__orders`.id = `crm__orders`.id"
+        ),
     ),
     "window": (
         "SELECT a, row_number() OVER (PARTITION BY k ORDER BY t.ts DESC) AS n FROM t QUALIFY n = 1",
