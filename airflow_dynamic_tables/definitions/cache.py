@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.definitions.query import Analysis, analyse
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
+_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness)
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
@@ -118,9 +119,9 @@ class Cache:
         """Keep the result of reading those files."""
         lines: dict[TableIdentifier, bytes] = {}
         for table in definitions.tables.values():
-            lines[table.identifier] = json.dumps({"table": asdict(table)}, default=_plain).encode()
+            lines[table.identifier] = json.dumps({"table": table}, default=_plain).encode()
         for source in definitions.sources.values():
-            lines[source.identifier] = json.dumps({"source": asdict(source)}, default=_plain).encode()
+            lines[source.identifier] = json.dumps({"source": source}, default=_plain).encode()
         places: dict[TableIdentifier, tuple[int, int]] = {}
         position = 0
         for identifier, line in lines.items():
@@ -197,6 +198,9 @@ def _tree_file(tree: Tree) -> str:
 
 
 def _plain(value: object) -> object:
+    """JSON for what json does not know; ``asdict`` would copy everything first."""
+    if isinstance(value, _VALUES):
+        return {name: getattr(value, name) for name in value.__slots__}
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value.isoformat() if isinstance(value, datetime) else str(value)
