@@ -25,6 +25,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.services.upstream import parents_of
+from airflow_dynamic_tables.services.workspace import find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 TAG = "dynamic-table"
@@ -77,13 +78,6 @@ def load_dynamic_tables(
         namespace[dag.dag_id] = dag
     if maintenance and wanted in (None, MAINTENANCE_DAG):
         namespace[MAINTENANCE_DAG] = build_maintenance_dag(state)
-
-
-def find_catalogs_file(definitions: Path) -> Path | None:
-    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
-    folder = definitions if definitions.is_dir() else definitions.parent
-    places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
-    return next((place for place in places if place.is_file()), None)
 
 
 def _all_dags(path: Path, state: State) -> list[DAG]:

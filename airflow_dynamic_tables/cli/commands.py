@@ -54,7 +54,8 @@ DEFINITIONS = Argument(
 )
 CATALOGS = Argument(
     ("--catalogs",),
-    "YAML file that names the catalogs (default: $DYNAMIC_TABLES_CATALOGS, else every catalog is embedded)",
+    "YAML file that names the catalogs (default: $DYNAMIC_TABLES_CATALOGS, else catalogs.yaml in or beside the "
+    "folder of the definitions, else every catalog is embedded)",
     {"metavar": "PATH"},
 )
 DATABASE_URL = Argument(
@@ -82,7 +83,7 @@ TABLE = Argument(("table",), "a table: its name, database.name or catalog.databa
 TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})
 ONE_TABLE = Argument(("table",), "only this table (default: all)", {"metavar": "TABLE", "nargs": "?"})
 
-STATE = (CATALOGS, DATABASE_URL, DEBUG)
+STATE = (DEFINITIONS, CATALOGS, DATABASE_URL, DEBUG)
 
 COMMANDS: tuple[Command | Group, ...] = (
     Command(
@@ -112,7 +113,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         "list",
         "list dynamic tables: version, freshness, last refresh",
         f"{_PACKAGE}.looking.list_",
-        (DEFINITIONS, *STATE, OUTPUT),
+        (*STATE, OUTPUT),
         "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
     ),
     Command(
@@ -123,7 +124,6 @@ COMMANDS: tuple[Command | Group, ...] = (
             TABLE,
             Argument(("--rows",), "also print that many of its rows", {"type": values.positive, "default": 0, "metavar": "N"}),
             LIMIT,
-            DEFINITIONS,
             *STATE,
             OUTPUT,
         ),
@@ -133,14 +133,14 @@ COMMANDS: tuple[Command | Group, ...] = (
         "history",
         "list the latest refreshes, newest first",
         f"{_PACKAGE}.looking.history",
-        (ONE_TABLE, LIMIT, DEFINITIONS, *STATE, OUTPUT),
+        (ONE_TABLE, LIMIT, *STATE, OUTPUT),
         "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
     ),
     Command(
         "create",
         "register defined tables in their catalogs",
         f"{_PACKAGE}.changing.create_",
-        (TABLES, DEFINITIONS, *STATE, OUTPUT),
+        (TABLES, *STATE, OUTPUT),
         "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
         "too; no data is written.",
     ),
@@ -158,7 +158,6 @@ COMMANDS: tuple[Command | Group, ...] = (
             ),
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
             Argument(("--master",), "Spark master (default: local[*])", {"metavar": "URL", "default": "local[*]"}),
-            DEFINITIONS,
             *STATE,
             OUTPUT,
         ),

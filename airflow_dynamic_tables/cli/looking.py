@@ -10,6 +10,8 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services import status
 from airflow_dynamic_tables.services.status import TableDetails
 
@@ -30,7 +32,11 @@ def show(arguments: Namespace) -> int:
     """Print one dynamic table in full, with its first rows when asked."""
     name = identifier(arguments, arguments.table)
     with workspace(arguments) as state:
-        details = status.show_table(state, name, arguments.limit)
+        try:
+            details = status.show_table(state, name, arguments.limit)
+        except TableNotFoundError as error:
+            hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
+            raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
         rows = status.sample(state, name, arguments.rows) if arguments.rows else []
     if arguments.output == "table":
         _show(details, rows)
@@ -45,12 +51,18 @@ def _show(details: TableDetails, rows: list[dict[str, object]]) -> None:
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("versions", details.versions, _VERSIONS),
-        ("refreshes", details.refreshes, _HISTORY),
+        ("refreshes", [_summed(refresh) for refresh in details.refreshes], _HISTORY),
         ("rows", rows, ()),
     ):
         if records:
             print(f"\n{title}:")
             output.listing(records, "table", columns)
+
+
+def _summed(refresh: Refresh) -> dict[str, object]:
+    """A refresh with its steps summed up: what has a dot is a part of another step."""
+    seconds = sum(value for step, value in refresh.seconds.items() if "." not in step)
+    return {**output.items(refresh), "seconds": round(seconds, 1)}
 
 
 def history(arguments: Namespace) -> int:
@@ -60,5 +72,6 @@ def history(arguments: Namespace) -> int:
         refreshes = state.ledger.list_refreshes(name, arguments.limit)
     if not refreshes:
         print(f"No refresh{f' of {name}' if name else ''} is recorded.", file=sys.stderr)
-    output.listing(refreshes, arguments.output, _HISTORY)
+    rows = [_summed(refresh) for refresh in refreshes] if arguments.output == "table" else refreshes
+    output.listing(rows, arguments.output, _HISTORY)
     return OK

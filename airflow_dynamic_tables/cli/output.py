@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if is_dataclass(value) or isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in _items(value).items()}
+        return {str(key): plain(item) for key, item in items(value).items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
     return value.isoformat() if isinstance(value, date) else str(value)
@@ -45,11 +45,11 @@ def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> N
     if form != "table":
         _dump(records, form)
     elif records:
-        names = columns or list(_items(records[0]))
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        names = columns or list(items(records[0]))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for name in names:
             table.add_column(name.replace("_", " "), overflow="fold")
-        for row in map(_items, records):
+        for row in map(items, records):
             table.add_row(*(Text(_cell(row[name])) for name in names))
         _print(table)
 
@@ -62,12 +62,13 @@ def record(value: Any, form: str) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, item in _items(value).items():
+    for name, item in items(value).items():
         table.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
     _print(table)
 
 
-def _items(value: Any) -> Mapping[Any, Any]:
+def items(value: Any) -> Mapping[Any, Any]:
+    """The fields of a dataclass, not converted; a mapping as it is."""
     return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
 
 
@@ -85,7 +86,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds")
     if is_dataclass(value) or isinstance(value, Mapping):
-        return " ".join(f"{key}={_cell(item)}" for key, item in _items(value).items())
+        return " ".join(f"{key}={_cell(item)}" for key, item in items(value).items())
     if isinstance(value, list | tuple):
         shown = map(_cell, value if len(value) <= _SHOWN else (*value[: _SHOWN - 1], f"… {_cell(value[-1])} ({len(value)})"))
         return ", ".join(shown)

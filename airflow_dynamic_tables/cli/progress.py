@@ -23,6 +23,10 @@ class Progress:
         status.start()
         self._running = name, time.monotonic(), status
 
+    def line(self, text: str) -> None:
+        """Print a line of what is going on, above the spinner."""
+        self._console.print(text, soft_wrap=True)
+
     def _end(self, how: str) -> None:
         if self._running is None:
             return

@@ -18,19 +18,27 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 
 
+def find_definitions(arguments: Namespace) -> Path | None:
+    """Where the definitions are: ``--definitions``, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, Airflow's."""
+    return next((path for path in _places(arguments) if path.exists()), None)
+
+
 def definitions_path(arguments: Namespace) -> Path:
-    """Where the definitions are: ``--definitions``, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, Airflow's.
+    """As :func:`find_definitions`.
 
     :raises ConfigurationError: when there is nothing at that place.
     """
-    named = arguments.definitions or os.environ.get("DYNAMIC_TABLES_DEFINITIONS")
-    airflow_home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
-    usual = (Path("dags/definitions"), airflow_home / "dags/definitions")
-    found = next((path for path in ([Path(named)] if named else usual) if path.exists()), None)
+    found = find_definitions(arguments)
     if found is None:
-        where = named or " or ".join(map(str, usual))
+        where = " or ".join(map(str, _places(arguments)))
         raise ConfigurationError(f"No definitions at {where}; name their folder with --definitions.")
     return found
+
+
+def _places(arguments: Namespace) -> tuple[Path, ...]:
+    named = arguments.definitions or os.environ.get("DYNAMIC_TABLES_DEFINITIONS")
+    airflow_home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+    return (Path(named),) if named else (Path("dags/definitions"), airflow_home / "dags/definitions")
 
 
 def definitions(arguments: Namespace) -> tuple[Definitions, bool]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
+from airflow_dynamic_tables.cli.project import find_definitions
+from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings, find_catalogs_file
 
 
 def settings(arguments: Namespace) -> Settings:
-    """Where the state lives; an option wins over its environment variable."""
+    """Where the state lives: an option wins over its environment variable, that one over the catalogs file of the definitions."""
+    path = find_definitions(arguments)
     options = {"DYNAMIC_TABLES_DATABASE_URL": arguments.database_url, "DYNAMIC_TABLES_CATALOGS": arguments.catalogs}
-    return embedded_settings({**os.environ, **{name: value for name, value in options.items() if value}})
+    return embedded_settings(
+        {**os.environ, **{name: value for name, value in options.items() if value}}, path and find_catalogs_file(path)
+    )
 
 
 def workspace(arguments: Namespace) -> Workspace:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_dynamic_tables.catalog.base import AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.catalog.base import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -38,7 +38,7 @@ class TableDetails:
     """One dynamic table in full; ``versions`` are the kept ones, newest first."""
 
     status: TableStatus
-    table: AnyTable
+    table: CatalogTable | CatalogDynamicTable
     versions: tuple[Version, ...]
     refreshes: tuple[Refresh, ...]
 

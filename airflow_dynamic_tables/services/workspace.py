@@ -43,6 +43,13 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
     )
 
 
+def find_catalogs_file(definitions: Path) -> Path | None:
+    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
+    folder = definitions if definitions.is_dir() else definitions.parent
+    places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
+    return next((place for place in places if place.is_file()), None)
+
+
 def utc_now() -> datetime:
     """The time now, timezone-aware."""
     return datetime.now(UTC)

@@ -1,0 +1,101 @@
+"""create, list, show, history, gc and db upgrade: what looks after the state, without Spark."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+
+def test_a_defined_table_is_listed_before_it_exists(dynamic_tables) -> None:
+    listed = json.loads(dynamic_tables("list", "-o", "json").out)
+    assert [entry["identifier"] for entry in listed] == ["lake.sales.daily_revenue", "lake.sales.total"]
+    assert listed[0]["workflow_id"] == "dynamic_table__lake__sales__daily_revenue"
+    assert listed[0]["version"] is None
+
+
+def test_create_registers_alters_and_leaves_alone(dynamic_tables, project: Path) -> None:
+    def create(*tables: str) -> dict[str, str]:
+        created = json.loads(dynamic_tables("create", *tables, "-o", "json").out)
+        return {entry["identifier"]: entry["registration"] for entry in created}
+
+    assert create("total") == {"lake.sales.total": "created"}
+    assert create() == {"lake.sales.daily_revenue": "created", "lake.sales.total": "unchanged"}
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(file.read_text().replace("freshness: 1 hour", "freshness: 2 hours"))
+    assert create() == {"lake.sales.daily_revenue": "unchanged", "lake.sales.total": "altered"}
+
+
+def test_show_what_was_created(dynamic_tables) -> None:
+    missing = dynamic_tables("show", "total")
+    assert missing.code == 1
+    assert "dynamic-tables create lake.sales.total" in missing.err
+    dynamic_tables("create")
+    shown = yaml.safe_load(dynamic_tables("show", "sales.total", "-o", "yaml").out)
+    assert shown["status"]["freshness"] == "1 hour"
+    assert shown["table"]["original_query"] == "SELECT sum(revenue) AS revenue FROM daily_revenue"
+    assert "lake.sales.total" in dynamic_tables("show", "total").out
+
+
+def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables, project: Path) -> None:
+    dynamic_tables("create")
+    (project / "dags" / "definitions" / "sales.yaml").write_text(
+        "dynamic_tables: [{name: lake.sales.other, freshness: 1 day, query: SELECT 1 AS one}]"
+    )
+    listed = {entry["identifier"] for entry in json.loads(dynamic_tables("list", "-o", "json").out)}
+    assert listed == {"lake.sales.daily_revenue", "lake.sales.other", "lake.sales.total"}
+    assert dynamic_tables("show", "lake.sales.total").code == 0
+    assert dynamic_tables("show", "total").code == 1
+
+
+def test_an_empty_history_says_so(dynamic_tables) -> None:
+    ran = dynamic_tables("history", "total")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No refresh of lake.sales.total is recorded.\n")
+    assert json.loads(dynamic_tables("history", "-o", "json").out) == []
+
+
+def test_gc_with_nothing_to_do(dynamic_tables) -> None:
+    swept = json.loads(dynamic_tables("gc", "-o", "json").out)
+    assert swept == {"aborted": [], "completed": [], "kept": [], "pruned": 0}
+    assert dynamic_tables("gc").code == 0
+
+
+def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables, project: Path) -> None:
+    for _ in range(2):
+        ran = dynamic_tables("db", "upgrade", "--database-url", f"sqlite:///{project}/other.db")
+        assert (ran.code, ran.out) == (0, "")
+    assert (project / "other.db").stat().st_size > 0
+    assert not (project / "airflow").exists()
+
+
+def test_the_option_wins_over_the_environment(dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", f"sqlite:///{project}/environment.db")
+    dynamic_tables("create", "total")
+    assert (project / "environment.db").exists()
+    dynamic_tables("create", "total", "--database-url", f"sqlite:///{project}/option.db")
+    assert (project / "option.db").exists()
+
+
+def test_catalogs_file_beside_the_definitions(dynamic_tables, project: Path) -> None:
+    (project / "dags" / "catalogs.yaml").write_text("catalogs: [{name: elsewhere, type: sql}]")
+    ran = dynamic_tables("create", "total")
+    assert ran.code == 1
+    assert "no catalog lake" in ran.err
+    (project / "mine.yaml").write_text("catalogs: [{name: lake, type: sql}]")
+    assert dynamic_tables("create", "total", "--catalogs", "mine.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "is no database URL"),
+        ("mysql://host/db", "mysql is not supported"),
+        ("postgresql://nobody:secret@127.0.0.1:1/none", "Cannot reach postgresql+psycopg://nobody:***@127.0.0.1:1/none"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_line(dynamic_tables, url: str, message: str) -> None:
+    ran = dynamic_tables("history", "--database-url", url)
+    assert (ran.code, ran.out) == (1, "")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+    assert "secret" not in ran.err
