@@ -1,0 +1,24 @@
+# Two commands for a newcomer: make demo, make test. Each sets up everything it needs, once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test airflow bench setup
+
+demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables
+	@$(BIN)/python scripts/demo.py
+
+airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
+	@$(BIN)/python scripts/airflow.py
+
+test: setup  ## everything that must be green
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: setup  ## the benchmarks: each prints a ratio against a rival measured in the same run
+	@for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
+
+setup:
+	@$(PYTHON) scripts/setup.py
