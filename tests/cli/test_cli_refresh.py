@@ -1,0 +1,132 @@
+"""refresh with a real spark-submit: versions, partitions, failures, interruption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+FAILING = """\
+  - name: fragile
+    freshness: 1 day
+    query: SELECT ds, if(amount < 100, amount, CAST(raise_error('an amount is too large') AS BIGINT)) AS amount FROM raw.orders
+"""
+
+
+def _orders(project: Path, ds: str, amounts: list[int]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = project / "data" / "orders" / f"ds={ds}"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"customer": ["ada"] * len(amounts), "amount": amounts}), folder / "part.parquet")
+
+
+def _rows(dynamic_tables, table: str) -> list[dict[str, object]]:
+    shown = json.loads(dynamic_tables("show", table, "--rows", "100", "-o", "json").out)
+    return sorted(shown["rows"], key=str)
+
+
+def test_refreshes_from_first_version_to_partition(dynamic_tables, project: Path) -> None:
+    first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
+    assert first.code == 0, first.err
+    made = json.loads(first.out)
+    assert (made["version"], made["rows"], made["state"], made["action"]) == (1, 1, "SUCCEEDED", "INITIALIZE")
+    assert [line.split()[0] for line in first.err.splitlines()] == ["begin", "spark", "commit"]
+    assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 12}]
+
+    _orders(project, "2024-01-01", [100])
+    second = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-03 00:00:00")
+    assert second.code == 0, second.err
+    assert "ds=2024-01-02" in second.out
+    assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 12}, {"ds": "2024-01-02", "revenue": 11}]
+
+    third = dynamic_tables("refresh", "daily_revenue", "--partition", "ds=2024-01-01", "-o", "json")
+    assert json.loads(third.out)["version"] == 3
+    assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 100}, {"ds": "2024-01-02", "revenue": 11}]
+
+    child = dynamic_tables("refresh", "total", "-o", "json")
+    assert json.loads(child.out)["sources"].keys() == {"lake.sales.daily_revenue"}
+    assert _rows(dynamic_tables, "total") == [{"revenue": 111}]
+
+    older = dynamic_tables("refresh", "total", "--schedule-time", "2024-01-01 00:00:00")
+    assert (older.code, older.out) == (0, "")
+    assert older.err.splitlines()[-1].startswith("Skipped: lake.sales.total is already fresh up to ")
+
+    history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
+    assert [entry["version"] for entry in history] == [3, 2, 1]
+    assert history[0]["partitions"] == [{"ds": "2024-01-01"}]
+    assert {"begin", "spark", "commit"} <= history[0]["seconds"].keys()
+
+
+def test_a_failing_query_leaves_the_last_version(dynamic_tables, project: Path) -> None:
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(file.read_text() + FAILING)
+    assert dynamic_tables("refresh", "fragile").code == 0
+    before = _rows(dynamic_tables, "fragile")
+
+    _orders(project, "2024-01-02", [1000])
+    failed = dynamic_tables("refresh", "fragile")
+    assert (failed.code, failed.out) == (1, "")
+    *steps, error = failed.err.splitlines()
+    assert "an amount is too large" in error
+    assert "java." not in error
+    assert steps[-1].startswith("spark")
+    assert steps[-1].endswith("(failed)")
+
+    assert _rows(dynamic_tables, "fragile") == before
+    history = json.loads(dynamic_tables("history", "fragile", "-o", "json").out)
+    assert [entry["state"] for entry in history] == ["FAILED", "SUCCEEDED"]
+    assert "an amount is too large" in history[0]["error"]
+    assert not list((project / "airflow").rglob(f"*{history[0]['token']}*"))
+
+
+def test_ctrl_c_aborts_the_stage(dynamic_tables, project: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", "refresh", "daily_revenue"]
+    with subprocess.Popen(
+        command, cwd=project, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("begin ") for line in process.stderr)  # printed when the job is submitted
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "Interrupted."
+    history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
+    assert [entry["state"] for entry in history] == ["ABORTED"]
+    assert not list((project / "airflow").rglob(f"*{history[0]['token']}*"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["daily_revenue", "--partition", "hh=01"], 1, "does not fit the partition keys ds"),
+        (["total", "--partition", "ds=2024-01-01"], 1, "the table is not partitioned"),
+        (["total"], 1, "lake.sales.daily_revenue has no version yet"),
+        (["daily_revenue", "--partition", "ds=2024-01-01", "--full-refresh"], 2, "exclude each other"),
+        (["daily_revenu"], 1, "did you mean lake.sales.daily_revenue?"),
+    ],
+)
+def test_what_cannot_be_refreshed(dynamic_tables, argv: list[str], code: int, message: str) -> None:
+    ran = dynamic_tables("refresh", *argv)
+    assert (ran.code, ran.out) == (code, "")
+    assert message in ran.err.splitlines()[-1]
+    assert "Traceback" not in ran.err
+
+
+def test_a_missing_java_and_a_missing_spark_say_what_to_do(
+    dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(project / "nowhere"))
+    assert "openjdk-17" in dynamic_tables("refresh", "daily_revenue").err.splitlines()[-1]
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("SPARK_HOME", str(project / "nowhere"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert "spark-submit was not found" in dynamic_tables("refresh", "daily_revenue").err.splitlines()[-1]
+    assert [entry["state"] for entry in json.loads(dynamic_tables("history", "-o", "json").out)] == ["FAILED", "FAILED"]
