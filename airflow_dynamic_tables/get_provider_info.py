@@ -71,20 +71,6 @@ _CONFIG = {
             "example": None,
             "default": "dynamic_tables_default",
         },
-        "retries": {
-            "description": "How often a failed refresh is tried again when its definition does not say.\n",
-            "version_added": "0.1.0",
-            "type": "integer",
-            "example": None,
-            "default": "2",
-        },
-        "retry_delay": {
-            "description": "Seconds between two tries when the definition does not say.\n",
-            "version_added": "0.1.0",
-            "type": "integer",
-            "example": None,
-            "default": "300",
-        },
         "upstream_poll_interval": {
             "description": "Seconds between two looks at the parents a refresh waits for.\n",
             "version_added": "0.1.0",

@@ -1,0 +1,179 @@
+"""Definitions become DAGs: the right ones, the same ones every time, and no more than asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG, Asset
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, asset_of, find_catalogs_file, load_dynamic_tables
+
+DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
+
+TABLES = """
+defaults: {catalog: lake, database: sales}
+sources:
+  - {name: raw.orders, format: parquet, path: /data/orders, partitioned_by: [ds]}
+dynamic_tables:
+  - name: daily
+    comment: Revenue per day
+    freshness: 1 day
+    timezone: Europe/Berlin
+    partitioned_by: [ds]
+    options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+    tags: [finance]
+    owner: jane
+    retries: 5
+    pool: spark
+    execution_timeout: 2 hours
+    spark: {conn_id: cluster, deploy_mode: cluster, executor_memory: 4g, conf: {spark.a: b}, env_vars: {JAVA_HOME: /java}}
+    query: SELECT ds, sum(amount) AS revenue FROM raw.orders GROUP BY ds
+  - name: totals
+    freshness: 1 hour
+    query: SELECT sum(revenue) AS revenue FROM daily
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DYNAMIC_TABLES_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "dags" / "definitions"
+    folder.mkdir(parents=True)
+    (folder / "tables.yaml").write_text(TABLES)
+    return folder
+
+
+def load(folder: Path) -> dict[str, DAG]:
+    namespace: dict[str, DAG] = {}
+    load_dynamic_tables(namespace, folder)
+    return namespace
+
+
+def test_one_dag_for_each_table_and_one_for_maintenance(folder: Path) -> None:
+    dags = load(folder)
+    assert sorted(dags) == [DAILY, TOTALS, MAINTENANCE_DAG]
+    assert [task.task_id for task in dags[DAILY].tasks] == ["refresh"]
+
+
+def test_runs_are_serialized_per_table(folder: Path) -> None:
+    dag = load(folder)[TOTALS]
+    assert (dag.max_active_runs, dag.get_task("refresh").max_active_tis_per_dag, dag.catchup) == (1, 1, False)
+
+
+def test_the_schedule_ticks_in_the_tables_time_zone(folder: Path) -> None:
+    timetable = load(folder)[DAILY].timetable
+    assert (timetable.expression, str(timetable.timezone)) == ("0 0 * * *", "Europe/Berlin")
+
+
+def test_what_the_definition_says_reaches_the_task(folder: Path) -> None:
+    task = load(folder)[DAILY].get_task("refresh")
+    assert (task.owner, task.retries, task.pool, task.execution_timeout) == ("jane", 5, "spark", timedelta(hours=2))
+    assert (task.conf, task.env_vars) == ({"spark.a": "b"}, {"JAVA_HOME": "/java"})
+    assert (task._conn_id, task._deploy_mode, task._executor_memory) == ("cluster", "cluster", "4g")
+    assert task.durable is False
+
+
+def test_tags_and_documentation(folder: Path) -> None:
+    dags = load(folder)
+    assert dags[DAILY].tags == {"dynamic-table", "finance"}
+    text = dags[DAILY].doc_md
+    for expected in (
+        "Revenue per day",
+        "`0 0 * * *` in Europe/Berlin",
+        "FULL",
+        "lake.raw.orders",
+        f"[lake.sales.totals](dags/{TOTALS})",
+        "SELECT ds, sum(amount)",
+        "`tables.yaml`, line 6",
+    ):
+        assert expected in text
+    assert f"[lake.sales.daily](dags/{DAILY})" in dags[TOTALS].doc_md
+
+
+def test_tables_are_assets(folder: Path) -> None:
+    dags = load(folder)
+    daily = Asset(name="lake.sales.daily", uri="dynamic-table://lake/sales/daily", group="dynamic-table")
+    assert dags[DAILY].get_task("refresh").outlets == [daily]
+    assert dags[TOTALS].get_task("refresh").inlets == [daily]
+    assert [asset.name for asset in dags[DAILY].get_task("refresh").inlets] == ["lake.raw.orders"]
+
+
+def test_any_name_is_an_asset() -> None:
+    assets = [asset_of(TableIdentifier("lake", *names)) for names in (("a.b", "c"), ("a", "b.c"), ("größe", "x/y"))]
+    assert len({asset.uri for asset in assets}) == len({asset.name for asset in assets}) == 3
+
+
+def test_params_have_defaults_and_a_schema_for_the_form(folder: Path) -> None:
+    params = load(folder)[DAILY].params
+    assert params.dump() == {"schedule_time": None, "partition": None, "full_refresh": False}
+    assert params.get_param("schedule_time").schema["type"] == ["null", "string"]
+    assert "ds=…" in params.get_param("partition").description
+    assert params.get_param("partition").resolve("ds=2024-01-01") == "ds=2024-01-01"
+
+
+def test_a_task_process_builds_only_its_own_dag(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", TOTALS)
+    dags = load(folder)
+    assert list(dags) == [TOTALS]
+    assert [str(parent.identifier) for parent in dags[TOTALS].get_task("refresh").parents] == ["lake.sales.daily"]
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", MAINTENANCE_DAG)
+    assert list(load(folder)) == [MAINTENANCE_DAG]
+
+
+def test_a_broken_file_hides_no_other_table(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "broken.yaml").write_text("dynamic_tables: [{name: x, freshnes: 1 day}]")
+    assert DAILY in load(folder)
+    assert f"{folder}/broken.yaml:1:28: unknown key 'freshnes'" in caplog.text
+
+
+def test_every_dag_can_be_serialized(folder: Path) -> None:
+    (folder / "broken.yaml").write_text("dynamic_tables: [{name: x, freshnes: 1 day}]")
+    for dag in load(folder).values():
+        assert DagSerialization.to_dict(dag)["dag"]["dag_id"] == dag.dag_id
+
+
+def test_neither_hash_seed_nor_place_makes_a_new_dag_version(folder: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from airflow.models.serialized_dag import SerializedDagModel\n"
+        "from airflow.serialization.serialized_objects import DagSerialization\n"
+        "from airflow_dynamic_tables.dag_factory import load_dynamic_tables\n"
+        "found = {}; load_dynamic_tables(found, sys.argv[1])\n"
+        "print(*(SerializedDagModel.hash(DagSerialization.to_dict(dag)) for dag in found.values()))"
+    )
+    hashes = set()
+    for seed in ("1", "2"):
+        place = tmp_path / seed / "definitions"
+        place.parent.mkdir()
+        shutil.copytree(folder, place)
+        command = [sys.executable, "-c", program, str(place)]
+        done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True)
+        hashes.add(done.stdout.splitlines()[-1])
+    assert len(hashes) == 1
+
+
+def test_dates_before_any_data_can_be_backfilled(folder: Path) -> None:
+    assert load(folder)[DAILY].start_date < datetime(1990, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("place", ["definitions/catalogs.yaml", "catalogs.yml"])
+def test_the_catalogs_file_is_found(folder: Path, place: str) -> None:
+    assert find_catalogs_file(folder) is None
+    catalogs = folder.parent / place
+    catalogs.write_text("catalogs: []")
+    assert find_catalogs_file(folder) == catalogs
+    assert load(folder)[DAILY].get_task("refresh").catalogs_file == catalogs
+
+
+def test_a_second_loader_can_leave_maintenance_to_the_first(folder: Path) -> None:
+    namespace: dict[str, DAG] = {}
+    load_dynamic_tables(namespace, folder, conn_id="other", maintenance=False)
+    assert sorted(namespace) == [DAILY, TOTALS]
+    assert namespace[DAILY].get_task("refresh").catalog_hook().conn_id == "other"

@@ -1,0 +1,49 @@
+"""The provider info is what Airflow's own schema allows, and names things that exist."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from airflow_dynamic_tables.get_provider_info import get_provider_info
+
+INFO = get_provider_info()
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+
+
+def test_airflow_accepts_it() -> None:
+    jsonschema.validate(INFO, json.loads((files("airflow") / "provider_info.schema.json").read_text()))
+
+
+def test_it_carries_the_name_of_the_distribution() -> None:
+    assert INFO["package-name"] == PROJECT["name"]
+
+
+def test_the_entry_point_leads_to_it() -> None:
+    module, _, function = PROJECT["entry-points"]["apache_airflow_provider"]["provider_info"].partition(":")
+    assert getattr(import_module(module), function)() == INFO
+
+
+@pytest.mark.parametrize("section", ["operators", "hooks", "triggers"])
+def test_every_module_can_be_imported(section: str) -> None:
+    for name in INFO[section][0]["python-modules"]:
+        assert import_module(name).__doc__
+
+
+def test_the_connection_type_is_the_hooks() -> None:
+    (connection_type,) = INFO["connection-types"]
+    module, _, name = connection_type["hook-class-name"].rpartition(".")
+    hook = getattr(import_module(module), name)
+    assert (hook.conn_type, hook.hook_name) == (connection_type["connection-type"], connection_type["hook-name"])
+
+
+def test_every_option_is_text_with_a_default_that_fits_its_type() -> None:
+    for option in INFO["config"]["dynamic_tables"]["options"].values():
+        convert = {"string": str, "integer": int, "float": float}[option["type"]]
+        assert convert(option["default"]) is not None
