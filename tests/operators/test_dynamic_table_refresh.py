@@ -1,0 +1,132 @@
+"""The operator before and around Spark: what it refuses, whom it waits for, what it leaves to another try."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.services.upstream import parents_of
+
+TICK = datetime(2024, 1, 2, tzinfo=UTC)
+
+TABLES = """
+defaults: {spark: {conn_id: CONNECTION}}
+dynamic_tables:
+- {name: parent, freshness: 1 day, query: SELECT 1 AS x}
+- {name: child, freshness: 2 hours, query: SELECT x FROM parent}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An Airflow home, and a machine that has Java and spark-submit as far as anybody looks."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_LOCAL", '{"conn_type": "spark", "host": "local[1]"}')
+    for program in ("java/bin/java", "spark/bin/spark-submit"):
+        (tmp_path / program).parent.mkdir(parents=True)
+        (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    return tmp_path
+
+
+def operator_of(home: Path, name: str = "child", connection: str = "local", **options: Any) -> DynamicTableRefreshOperator:
+    path = home / "tables.yaml"
+    path.write_text(TABLES.replace("CONNECTION", connection))
+    definitions = load_definitions(path)
+    table = definitions.table(name)
+    assert table is not None
+    parents = parents_of(table, definitions.tables)
+    return DynamicTableRefreshOperator(task_id="refresh", table=table, sources={}, parents=parents, **options)
+
+
+def context() -> dict[str, Any]:
+    ti = SimpleNamespace(id="token", dag_id="dag", run_id="run", task_id="refresh")
+    return {"ti": ti, "dag_run": SimpleNamespace(conf={}), "params": {}, "logical_date": TICK}
+
+
+def failure_of(operator: DynamicTableRefreshOperator) -> AirflowException:
+    with pytest.raises(AirflowException) as error:
+        operator.execute(context())
+    assert "\n" not in str(error.value)
+    return error.value
+
+
+def test_an_unknown_spark_connection_does_not_become_yarn(home: Path) -> None:
+    error = failure_of(operator_of(home, connection="nowhere"))
+    assert isinstance(error, AirflowFailException)
+    assert str(error).startswith(
+        "Spark connection 'nowhere' does not exist; create it, for example with: airflow connections add"
+    )
+
+
+def test_a_missing_java(home: Path) -> None:
+    error = failure_of(operator_of(home, env_vars={"JAVA_HOME": "/no/java"}))
+    assert str(error).startswith("There is no java in JAVA_HOME (/no/java); Spark needs Java")
+
+
+def test_a_missing_spark_submit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setattr(sys, "executable", str(home / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(home))
+    assert "spark-submit was not found" in str(failure_of(operator_of(home)))
+
+
+def test_a_missing_binary_of_the_connection(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LOCAL", '{"conn_type": "spark", "host": "local", "extra": {"spark-binary": "spark9-submit"}}'
+    )
+    assert str(failure_of(operator_of(home))) == "spark9-submit of Spark connection 'local' is not on the PATH of this worker."
+
+
+def test_an_unreachable_catalog_may_be_back_for_the_next_try(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", "postgresql://127.0.0.1:1/state")
+    error = failure_of(operator_of(home))
+    assert not isinstance(error, AirflowFailException)
+    assert str(error).startswith("Cannot reach postgresql")
+
+
+def test_a_missing_catalog_connection(home: Path) -> None:
+    assert "Connection 'nowhere' does not exist" in str(failure_of(operator_of(home, catalog_conn_id="nowhere")))
+
+
+def deferral_of(operator: DynamicTableRefreshOperator, event: dict[str, str] | None = None) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.resume(context(), event) if event else operator.execute(context())
+    return deferred.value
+
+
+def test_it_waits_for_its_parent_without_a_worker(home: Path) -> None:
+    before = datetime.now(UTC)
+    deferred = deferral_of(operator_of(home, poll_interval=7))
+    freshness = timedelta(hours=2)
+    assert before + freshness <= datetime.fromisoformat(deferred.trigger.deadline) <= datetime.now(UTC) + freshness
+    assert (deferred.trigger.schedule_time, deferred.trigger.poll_interval) == (TICK.isoformat(), 7)
+    assert deferred.method_name == "resume"
+    assert deferred.timeout > freshness
+
+
+def test_it_goes_on_waiting_until_the_same_deadline(home: Path) -> None:
+    deadline = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    assert deferral_of(operator_of(home), {"deadline": deadline}).trigger.deadline == deadline
+
+
+def test_a_late_parent_fails_it_for_good(home: Path) -> None:
+    with pytest.raises(AirflowFailException) as error:
+        operator_of(home).resume(context(), {"deadline": datetime.now(UTC).isoformat()})
+    assert str(error.value) == (
+        "UPSTREAM_LATE: default.default.parent must be fresh up to 2024-01-02T00:00:00+00:00 but has no version yet."
+    )
+
+
+def test_killing_it_before_it_began_is_no_error(home: Path) -> None:
+    operator_of(home).on_kill()
+    assert not (home / "dynamic_tables").exists()

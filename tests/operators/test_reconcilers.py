@@ -1,0 +1,97 @@
+"""Callbacks put right what the task could not: by token, as often as they like, in any process."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyarrow_job import write_numbers
+
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.services.planning import RefreshRequest
+from airflow_dynamic_tables.services.refreshing import begin, run
+from airflow_dynamic_tables.services.stages import reconcile
+from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+
+
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DynamicTableRefreshOperator:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    path = tmp_path / "tables.yaml"
+    path.write_text("dynamic_tables:\n- {name: t, freshness: 1 day, query: SELECT 1 AS x}\n")
+    (table,) = load_definitions(path).tables.values()
+    return DynamicTableRefreshOperator(task_id="refresh", table=table, sources={})
+
+
+@pytest.fixture
+def workspace(operator: DynamicTableRefreshOperator) -> Workspace:  # noqa: ARG001 - its home
+    return Workspace(embedded_settings(os.environ))
+
+
+def request_of(operator: DynamicTableRefreshOperator) -> RefreshRequest:
+    return RefreshRequest(operator.table, {}, datetime(2024, 1, 2, tzinfo=UTC), "token", "dag/run/refresh")
+
+
+def context_of(operator: object, **more: Any) -> dict[str, Any]:
+    return {"ti": SimpleNamespace(id="token"), "task": operator, **more}
+
+
+def test_the_operator_carries_them(operator: DynamicTableRefreshOperator) -> None:
+    assert list(operator.on_success_callback) == [complete_refresh]
+    assert list(operator.on_failure_callback) == list(operator.on_retry_callback) == [abort_refresh]
+
+
+def test_a_dead_try_is_aborted_as_often_as_airflow_likes(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
+    plan = begin(workspace, request_of(operator))
+    stage = Path(plan.stage.removeprefix("file://"))
+    assert stage.exists()
+    for _ in range(2):
+        abort_refresh(context_of(operator, exception=RuntimeError("the worker was lost")))
+    assert workspace.ledger.get_stage("token").state is StageState.ABORTED
+    assert workspace.ledger.get_refresh("token").error == "the worker was lost"
+    assert not stage.exists()
+
+
+def test_nothing_happens_after_a_commit(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
+    version = run(workspace, request_of(operator), write_numbers)
+    abort_refresh(context_of(operator))
+    complete_refresh(context_of(operator))
+    assert workspace.ledger.get_stage("token").state is StageState.COMMITTED
+    assert workspace.ledger.get_refresh("token").state is RefreshState.SUCCEEDED
+    assert reconcile(workspace, "token") == version
+
+
+def test_a_commit_that_the_ledger_does_not_know_is_entered(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
+    run(workspace, request_of(operator), write_numbers)
+    workspace.ledger.update_refresh("token", state=RefreshState.RUNNING, version=None)
+    workspace.ledger.move_stage("token", (StageState.COMMITTED,), StageState.COMMITTING)
+    complete_refresh(context_of(operator))
+    assert workspace.ledger.get_stage("token").state is StageState.COMMITTED
+    assert workspace.ledger.get_refresh("token").version == 1
+
+
+@pytest.mark.parametrize("callback", [complete_refresh, abort_refresh])
+def test_they_never_raise(
+    operator: DynamicTableRefreshOperator,
+    callback: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    callback({})
+    monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", "postgresql://127.0.0.1:1/state")
+    callback(context_of(operator))
+    callback(context_of(None))
+    assert caplog.text.count("Could not reconcile refresh") == 3
+
+
+@pytest.mark.parametrize("callback", [complete_refresh, abort_refresh])
+def test_an_unknown_token_is_nothing_to_do(operator: DynamicTableRefreshOperator, workspace: Workspace, callback: Any) -> None:
+    callback(context_of(operator))
+    assert workspace.ledger.list_refreshes() == []

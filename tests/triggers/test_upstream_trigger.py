@@ -1,0 +1,103 @@
+"""Waiting for parents: serialized, polled, ended by a commit or by the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk._shared.module_loading import import_string
+from pyarrow_job import write_numbers
+
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.planning import RefreshRequest
+from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.upstream import parents_of
+from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+
+TICK = datetime(2024, 1, 2, tzinfo=UTC)
+AN_HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DynamicTable:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    path = tmp_path / "tables.yaml"
+    path.write_text("dynamic_tables:\n- {name: parent, freshness: 1 day, query: SELECT 1 AS x}\n")
+    (table,) = load_definitions(path).tables.values()
+    return table
+
+
+def refresh(parent: DynamicTable, schedule_time: datetime) -> None:
+    with Workspace(embedded_settings(os.environ)) as workspace:
+        run(workspace, RefreshRequest(parent, {}, schedule_time, f"token-{schedule_time:%Y%m%d}", "test"), write_numbers)
+
+
+def trigger(parent: DynamicTable, deadline: datetime, **options: Any) -> UpstreamTrigger:
+    child = load_definitions(_with_child(parent.path)).table("child")
+    parents = parents_of(child, {parent.identifier: parent})
+    return UpstreamTrigger(
+        parents_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
+    )
+
+
+def _with_child(path: Path) -> Path:
+    path.write_text(path.read_text() + "- {name: child, freshness: 1 day, query: SELECT x FROM parent}\n")
+    return path
+
+
+async def fired(waiting: UpstreamTrigger) -> dict[str, Any]:
+    return (await anext(waiting.run())).payload
+
+
+def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:
+    waiting = trigger(parent, TICK, poll_interval=5)
+    path, options = waiting.serialize()
+    rebuilt = import_string(path)(**options)
+    assert rebuilt.serialize() == waiting.serialize()
+    assert options["parents"] == [["default.default.parent", "iceberg", "0 0 * * *", "UTC"]]
+
+
+def test_it_fires_at_once_when_the_parent_is_fresh(parent: DynamicTable) -> None:
+    refresh(parent, TICK)
+    deadline = datetime.now(UTC) + AN_HOUR
+    assert asyncio.run(fired(trigger(parent, deadline))) == {"deadline": deadline.isoformat()}
+
+
+def test_it_waits_for_the_parents_commit(parent: DynamicTable) -> None:
+    refresh(parent, TICK - timedelta(days=1))
+
+    async def commit_while_it_waits() -> tuple[bool, dict[str, Any]]:
+        task = asyncio.ensure_future(fired(trigger(parent, datetime.now(UTC) + AN_HOUR, poll_interval=0.05)))
+        await asyncio.wait([task], timeout=1)
+        waited = not task.done()
+        await asyncio.to_thread(refresh, parent, TICK)
+        return waited, await asyncio.wait_for(task, timeout=30)
+
+    waited, event = asyncio.run(commit_while_it_waits())
+    assert waited
+    assert "deadline" in event
+
+
+def test_it_ends_at_the_deadline(parent: DynamicTable) -> None:
+    deadline = datetime.now(UTC) + timedelta(seconds=1)
+    assert asyncio.run(fired(trigger(parent, deadline, poll_interval=3600))) == {"deadline": deadline.isoformat()}
+    assert datetime.now(UTC) >= deadline
+
+
+def test_what_waiting_cannot_cure_is_left_to_the_task(parent: DynamicTable) -> None:
+    waiting = trigger(parent, datetime.now(UTC) + AN_HOUR, conn_id="nowhere")
+    assert "deadline" in asyncio.run(fired(waiting))
+
+
+def test_a_catalog_that_is_down_is_waited_for(parent: DynamicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    refresh(parent, TICK)
+    monkeypatch.setenv("AIRFLOW_CONN_DOWN", "dynamic-tables://127.0.0.1:1/state")
+    waiting = trigger(parent, datetime.now(UTC) + timedelta(seconds=0.5), conn_id="down", poll_interval=0.1)
+    event = asyncio.run(asyncio.wait_for(fired(waiting), timeout=30))
+    assert datetime.now(UTC) >= datetime.fromisoformat(event["deadline"])
