@@ -141,7 +141,7 @@ def submit(plan: RefreshPlan, settings: SparkSettings, master: str, on_line: Cal
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     if code != 0:
-        raise job_failure(plan, tail) or JobFailedError(_why(tail, code), log_tail="\n".join(tail))
+        raise job_failure(plan, tail) or JobFailedError(last_words(tail, code), log_tail="\n".join(tail))
 
 
 def job_failure(plan: RefreshPlan, log_tail: Sequence[str] = ()) -> JobFailedError | None:
@@ -153,7 +153,7 @@ def job_failure(plan: RefreshPlan, log_tail: Sequence[str] = ()) -> JobFailedErr
     return JobFailedError(error.message, application_id=error.application_id, log_tail="\n".join(log_tail))
 
 
-def _why(tail: Sequence[str], code: int) -> str:
+def last_words(tail: Sequence[str], code: int) -> str:
     """The line that says most when Spark died before the job could speak."""
     java = [line for line in tail if line.startswith("Exception in thread")]
     telling = [line for line in reversed(tail) if "Exception" in line or "Error" in line]
