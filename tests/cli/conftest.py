@@ -55,6 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_orders(tmp_path, "2024-01-02", [("ada", 11)])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Spark starts in half the time
     for name in ("DEFINITIONS", "CATALOGS", "DATABASE_URL", "WAREHOUSE"):
         monkeypatch.delenv(f"DYNAMIC_TABLES_{name}", raising=False)
     return tmp_path

@@ -1,0 +1,148 @@
+"""What the documentation tells a reader to type works: every page is played through, top to bottom, in a folder of its own.
+
+YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make`` and ``airflow`` are stood
+in for by programs that only check what they are told. Text blocks are not run.
+"""
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.cli.commands import COMMANDS, Group
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"# (\S+)\n")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+STAND_INS = {
+    "dynamic-tables": 'exec {python} -m airflow_dynamic_tables.cli.main "$@"',
+    "make": 'exec /usr/bin/env -S PATH="$REAL_PATH" make -n -C {root} "$@"',
+    "pip": 'exec {python} {here}/check_pip.py {root} "$@"',
+    "airflow": 'exec {python} {here}/check_airflow.py "$@"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    text: str
+
+    def file(self, folder: Path) -> Path:
+        """The file a block is, written below the folder."""
+        named = _FILE.match(self.text)
+        assert named, f"the first line must name the file:\n{self.text}"
+        path = folder / named[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.text)
+        return path
+
+
+def _blocks(page: Path) -> list[Block]:
+    return [Block(*match.groups()) for match in _FENCE.finditer(page.read_text())]
+
+
+def _needs_spark(page: Path) -> bool:
+    return any(block.language == "shell" and "dynamic-tables refresh" in block.text for block in _blocks(page))
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose PATH begins with the stand-ins, and whose state is in the folder."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name, line in STAND_INS.items():
+        program = bin_ / name
+        program.write_text(f"#!/bin/bash\n{line.format(python=sys.executable, root=ROOT, here=Path(__file__).parent)}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIC_TABLES_")}
+    return {
+        **kept,
+        "PATH": f"{bin_}:{kept['PATH']}",
+        "REAL_PATH": kept["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in half the time
+    }
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=_name(page), marks=[pytest.mark.spark] if _needs_spark(page) else []) for page in PAGES]
+)
+def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for block in _blocks(page):
+        if block.language == "yaml":
+            _check_yaml(block.file(project), project, environment)
+        elif block.language == "python":
+            file = block.file(project)
+            compile(block.text, str(file), "exec")
+            _run([sys.executable, str(file)], project, environment)
+        elif block.language == "shell":
+            _run(["bash", "-euo", "pipefail", "-c", block.text], project, environment)
+        else:
+            assert block.language == "text", f"say what language this is:\n{block.text}"
+
+
+def _check_yaml(file: Path, project: Path, environment: dict[str, str]) -> None:
+    command = [str(Path(environment["PATH"].partition(":")[0]) / "dynamic-tables")]
+    if file.name == "catalogs.yaml":
+        _run([*command, "gc", "--catalogs", str(file)], project, environment)
+    else:
+        _run([*command, "validate", "--definitions", str(file)], project, environment)
+
+
+def _run(command: list[str], project: Path, environment: dict[str, str]) -> None:
+    ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{command[-1]}\n{ran.stdout}\n{ran.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = _LINK.findall(_FENCE.sub("", page.read_text()))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    missing = []
+    for command in COMMANDS:
+        lines = [(f"{command.name} {inner.name}", inner) for inner in command.commands] if isinstance(command, Group) else []
+        for line, entry in lines or [(command.name, command)]:
+            missing += [] if f"dynamic-tables {line}" in text else [line]
+            flags = (argument.flags[-1] for argument in entry.arguments if argument.flags[-1].startswith("--"))
+            missing += [flag for flag in flags if flag not in text]
+    assert missing == []
+
+
+def test_the_definitions_page_has_every_key() -> None:
+    from airflow_dynamic_tables.definitions.declarations import definitions_schema
+
+    text = (ROOT / "docs" / "definitions.md").read_text()
+    keys = {key for model in definitions_schema()["$defs"].values() for key in model["properties"]}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
+
+
+def test_decisions_are_numbered_and_short() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    for number, page in enumerate(pages, 1):
+        text = page.read_text()
+        assert page.name.startswith(f"{number:04d}-")
+        assert text.startswith(f"# {number}. ")
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequence"]
+        assert len(text.splitlines()) <= 50
