@@ -24,7 +24,7 @@ INPUTS = ("pyproject.toml", "constraints.txt", "scripts/setup.py")
 
 def main() -> int:
     """Do what is missing; says what it does, and what to do when it cannot."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this runs under whatever python3 is there
         return fail(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}; run: make PYTHON=python3.11")
     wanted = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in INPUTS) + sys.version.encode()).hexdigest()
     if not (STAMP.exists() and STAMP.read_text() == wanted):
@@ -42,11 +42,13 @@ def install() -> None:
     if not PYTHON.exists():
         step("virtual environment .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)])
     step(UV, [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV])
-    groups = ("--group", "dev", "--group", "bench")
     step(
         "Airflow, PySpark and the other pinned packages (about 1.2 GB, once)",
-        [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON), "--constraint", "constraints.txt"]
-        + ["--editable", ".[pyspark,postgres]", *groups],
+        [
+            *(str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(PYTHON)),
+            *("--constraint", "constraints.txt", "--editable", ".[pyspark,postgres]"),
+            *("--group", "dev", "--group", "bench", "--compile-bytecode"),
+        ],
     )
 
 

@@ -13,7 +13,6 @@ import yaml
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogNotFoundError, ConfigurationError
@@ -87,6 +86,11 @@ class Defaults:
     warehouse: str
 
 
+def embedded_catalogs(defaults: Defaults) -> CatalogManager:
+    """Catalogs without a file: every name is a ``sql`` catalog in the one database."""
+    return CatalogManager(missing=lambda name: _sql_catalog(name, defaults.database_url, f"{defaults.warehouse}/{name}"))
+
+
 def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
     """Read ``catalogs.yaml``.
 
@@ -150,9 +154,16 @@ def _catalog(entry: Mapping[str, Any], base: Path, defaults: Defaults, environ: 
         return MemoryCatalog(name, default_database)
     if kind != "sql":
         raise ConfigurationError(f"catalog {name}: type {kind!r} is not supported; use sql or memory.")
-    database = Database(_absolute_url(params.get("url", defaults.database_url), base))
+    url = _absolute_url(params.get("url", defaults.database_url), base)
     warehouse = params.get("warehouse", f"{defaults.warehouse}/{name}")
-    return SqlCatalog(name, database, warehouse if ":" in warehouse else f"file://{(base / warehouse).resolve()}", default_database)
+    return _sql_catalog(name, url, warehouse if ":" in warehouse else f"file://{(base / warehouse).resolve()}", default_database)
+
+
+def _sql_catalog(name: str, url: str, warehouse: str, default_database: str = "default") -> ReadableCatalog:
+    # PyIceberg takes seconds to import, and Airflow imports this module whenever it parses a DAG file.
+    from airflow_dynamic_tables.catalog.sql import SqlCatalog
+
+    return SqlCatalog(name, Database(url), warehouse, default_database)
 
 
 def _absolute_url(url: str, base: Path) -> str:

@@ -9,15 +9,13 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.manager import CatalogManager, Defaults, load_catalogs
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.manager import Defaults, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.staging.base import SupportsStaging
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +62,9 @@ class Workspace:
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
         self.settings = settings
         self.now = clock
-        database = Database(settings.database_url)
-        self.ledger: Ledger = SqlLedger(database)
-        if settings.catalogs_file is not None:
-            self.catalogs = load_catalogs(settings.catalogs_file, Defaults(settings.database_url, settings.warehouse))
-        else:
-            self.catalogs = CatalogManager(missing=lambda name: SqlCatalog(name, database, f"{settings.warehouse}/{name}"))
+        self.ledger: Ledger = SqlLedger(Database(settings.database_url))
+        defaults = Defaults(settings.database_url, settings.warehouse)
+        self.catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
         """A catalog that dynamic tables can live in, opened.
@@ -87,6 +82,10 @@ class Workspace:
 
         :raises UnsupportedError: when the catalog cannot hold that format.
         """
+        # PyIceberg and pyarrow take seconds to import, and Airflow imports this module whenever it parses a DAG file.
+        from airflow_dynamic_tables.catalog.sql import SqlCatalog
+        from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+
         catalog = self.catalog(identifier.catalog)
         if format == "iceberg" and isinstance(catalog, SqlCatalog):
             return IcebergStaging(catalog.iceberg)

@@ -1,0 +1,96 @@
+"""``make demo``: the main job on real input, start to end.
+
+TPC-H data, the definitions in ``dags/definitions``, and the DAGs that the factory makes of them, run by Airflow for one
+schedule time with real spark-submit; then what became of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from demo_home import BIN, DATA, DEFINITIONS, LOGS, environment
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from tpch import write_tpch
+
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.status import sample, show_table
+from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings, find_catalogs_file
+
+SCHEDULE_TIME = "1995-06-17"
+SCALE = 0.01
+ROWS = 3
+
+console = Console(soft_wrap=True)
+
+
+def main() -> int:
+    """Run the demo; progress on the screen, Airflow's and Spark's own output in log files."""
+    started = time.monotonic()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    environ = environment()
+    os.environ.update({name: environ[name] for name in ("AIRFLOW_HOME", "PATH")})
+    with step(f"TPC-H data, scale {SCALE}, in .demo/data"):
+        write_tpch(DATA, BIN / "tpchgen-cli", SCALE)
+    tables = load_definitions(DEFINITIONS).topological()
+    with step("airflow db migrate"):
+        airflow("db-migrate", environ, "db", "migrate")
+    for table in tables:
+        dag_id = table.identifier.workflow_id
+        with step(f"airflow dags test {dag_id} {SCHEDULE_TIME}"):
+            airflow(dag_id, environ, "dags", "test", dag_id, SCHEDULE_TIME)
+    with Workspace(embedded_settings(environ, find_catalogs_file(DEFINITIONS))) as workspace:
+        for table in tables:
+            report(workspace, table)
+    console.print(f"\n[bold green]{len(tables)} dynamic tables are fresh[/] after {time.monotonic() - started:.0f} s. What next:")
+    console.print("  make airflow                     start Airflow with these DAGs; it prints address and login")
+    console.print("  dags/definitions/*.yaml          add a table: its DAG appears by itself")
+    console.print("  .venv/bin/dynamic-tables --help  the same from the command line")
+    return 0
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Show that something runs, then how long it took."""
+    started = time.monotonic()
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as progress:
+        progress.add_task(what)
+        yield
+    console.print(f"[green]ok[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
+
+
+def airflow(name: str, environ: dict[str, str], *arguments: str) -> None:
+    """Run an airflow command, its output in a log file; ends the demo when it fails."""
+    log = LOGS / f"{name}.log"
+    with log.open("w") as stream:
+        command = [str(BIN / "airflow"), *arguments]
+        ended = subprocess.run(command, env=environ, stdout=stream, stderr=subprocess.STDOUT, check=False)
+    if ended.returncode != 0:
+        console.print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-15:]), markup=False)
+        console.print(f"[bold red]airflow {' '.join(arguments)} failed[/]; the whole log is in {log}")
+        sys.exit(1)
+
+
+def report(workspace: Workspace, table: DynamicTable) -> None:
+    """The first rows of a table, its version, and how long each step of its refresh took."""
+    details = show_table(workspace, table.identifier, limit=1)
+    rows = sample(workspace, table.identifier, ROWS)
+    refresh = next(iter(details.refreshes))
+    steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in refresh.seconds.items() if "." not in name)
+    console.print(f"\n[bold]{table.identifier}[/] version {details.versions[0].number}, {refresh.reason}")
+    console.print(f"[dim]{refresh.rows} rows in {refresh.files} files; {steps}[/]")
+    shown = Table(*rows[0])
+    for row in rows:
+        shown.add_row(*map(str, row.values()))
+    console.print(shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Where the demo lives, and the environment its Airflow runs in: everything below ``.demo``, nothing of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".demo"
+DATA = HOME / "data"
+LOGS = HOME / "logs"
+DEFINITIONS = ROOT / "dags" / "definitions"
+BIN = Path(sys.executable).parent
+
+
+def environment() -> dict[str, str]:
+    """Environment variables of the demo's Airflow: SQLite, no examples, Spark on this machine."""
+    return {
+        **os.environ,
+        "AIRFLOW_HOME": str(HOME / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
