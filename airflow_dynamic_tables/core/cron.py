@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterError, croniter
+from croniter import CroniterBadDateError, CroniterError, croniter
 
 from airflow_dynamic_tables.core.freshness import Freshness
 
 _MINUTES = tuple(n for n in range(1, 60) if 60 % n == 0)
 _HOURS = tuple(n for n in range(1, 24) if 24 % n == 0)
 _LEGAL = tuple(Freshness(seconds) for seconds in (*(n * 60 for n in _MINUTES), *(n * 3_600 for n in _HOURS), 86_400, 7 * 86_400))
+
+_CHOSEN_BY_CRONITER = re.compile(r"\b[HR]\b", re.IGNORECASE)
 
 
 def cron_for(freshness: Freshness) -> str:
@@ -37,15 +40,19 @@ def _nearest(freshness: Freshness) -> str:
 
 
 def check_cron(expression: str) -> None:
-    """Accept what croniter accepts, with five fields (or an alias such as ``@daily``).
+    """Accept what croniter accepts, with five fields (or an alias such as ``@daily``), if it ever ticks.
 
     :raises ValueError: says what is wrong.
     """
     fields = expression.split()
     if len(fields) != 5 and not (len(fields) == 1 and expression.startswith("@")):
         raise ValueError(f"{expression!r} has {len(fields)} fields; a schedule has five: minute hour day month weekday")
+    if _CHOSEN_BY_CRONITER.search(expression):
+        raise ValueError(f"{expression!r} leaves a number to chance (H or R); write the number")
     try:
-        croniter(expression)
+        croniter(expression, start_time=datetime(2000, 1, 1)).get_next()  # noqa: DTZ001 - croniter walks the wall clock
+    except CroniterBadDateError as error:
+        raise ValueError(f"{expression!r} never ticks: there is no such day") from error
     except (CroniterError, ValueError, KeyError) as error:
         raise ValueError(f"{expression!r} is no cron expression: {error}") from error
 
@@ -55,50 +62,70 @@ def ticks(expression: str, timezone: str, start: datetime, end: datetime) -> Ite
 
     :param start: timezone-aware, as ``end``.
     """
+    start, end = _instant(start), _instant(end)
     tick = previous_tick(expression, timezone, start)
     if tick < start:
-        tick = next_tick(expression, timezone, start)
+        tick = _following(expression, tick)
     while tick < end:
         yield tick
-        tick = next_tick(expression, timezone, tick)
+        tick = _following(expression, tick)
 
 
 def next_tick(expression: str, timezone: str, after: datetime) -> datetime:
-    """The first tick later than that time. Across DST it is the one Airflow's CronTriggerTimetable schedules."""
-    local = _local(after, timezone)
-    cron = croniter(expression, start_time=local.replace(tzinfo=None))
-    found: datetime = cron.get_next(datetime)
-    if _covers_every_hour(cron):
-        # The repeated hour of an autumn night has ticks of its own.
-        return (local.astimezone(UTC) + (found - local.replace(tzinfo=None))).astimezone(local.tzinfo)
-    return _aware(found, timezone)
+    """The first tick later than that time.
+
+    Across DST it is the one that Airflow's CronTriggerTimetable schedules after the tick before: a tick in the hour that
+    spring skips comes later by the gap, one in the hour that autumn repeats comes the second time; only a schedule of every
+    hour ticks both times.
+    """
+    return _following(expression, previous_tick(expression, timezone, after))
 
 
 def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
-    """The latest tick at or before that time."""
-    naive = _local(at, timezone).replace(tzinfo=None)
-    tick = _aware(naive, timezone)
-    while tick > at or naive == _local(at, timezone).replace(tzinfo=None):
-        naive = croniter(expression, start_time=naive).get_prev(datetime)
-        tick = _aware(naive, timezone)
-    while (following := next_tick(expression, timezone, tick)) <= at:
+    """The latest tick at or before that time, see :func:`next_tick`."""
+    at = _instant(at)
+    tick = _tick_before(expression, ZoneInfo(timezone), at)
+    while (following := _following(expression, tick)) <= at:
         tick = following
     return tick
 
 
-def _covers_every_hour(cron: croniter) -> bool:
-    return bool(cron.expanded[1] == ["*"])
+def _tick_before(expression: str, zone: ZoneInfo, at: datetime) -> datetime:
+    """A tick at or before that time: the latest, unless the clock was changed the day before."""
+    day_before = at - timedelta(days=1)
+    if day_before.astimezone(zone).utcoffset() != at.astimezone(zone).utcoffset():
+        # Which ticks exist around the change, only a walk from a tick before it tells.
+        at = day_before
+    start = _wall(at.astimezone(zone)) + timedelta(seconds=1)
+    backwards = croniter(expression, start_time=start).all_prev(datetime)
+    return next(tick for wall in backwards if (tick := _aware(wall, zone)) <= at)
 
 
-def _local(time: datetime, timezone: str) -> datetime:
+def _following(expression: str, tick: datetime) -> datetime:
+    """The tick after that one, by the rule of Airflow's CronMixin."""
+    zone = tick.tzinfo
+    wall = _wall(tick)
+    cron = croniter(expression, start_time=wall)
+    found: datetime = cron.get_next(datetime)
+    if cron.expanded[1] == ["*"]:
+        # Ticks of every hour keep their distance: the hour that autumn repeats has its own.
+        return (tick.astimezone(UTC) + (found - wall)).astimezone(zone)
+    return _aware(found, zone)
+
+
+def _instant(time: datetime) -> datetime:
+    """In UTC, because Python compares two times of one zone by the wall clock."""
     if time.tzinfo is None:
         raise ValueError(f"{time} has no time zone")
-    return time.astimezone(ZoneInfo(timezone))
+    return time.astimezone(UTC)
 
 
-def _aware(naive: datetime, timezone: str) -> datetime:
+def _wall(time: datetime) -> datetime:
+    return time.replace(tzinfo=None, fold=0)
+
+
+def _aware(wall: datetime, zone: tzinfo | None) -> datetime:
     """A wall-clock time that exists twice is the later one; one that is skipped moves on by the gap."""
-    zone = ZoneInfo(timezone)
-    later = naive.replace(tzinfo=zone, fold=1)
-    exists = later.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=0) == naive
-    return later if exists else naive.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
+    later = wall.replace(tzinfo=zone, fold=1)
+    exists = _wall(later.astimezone(UTC).astimezone(zone)) == wall
+    return later if exists else wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)

@@ -22,9 +22,10 @@ _ALIASES = {
     "m": "minute",
     "s": "second",
 }
-_WORDS = re.compile(r"(\S+?)\s*([a-z]+)", re.IGNORECASE)
-_SQL = re.compile(r"interval\s+'?\s*([^'\s]+)\s*'?\s*([a-z]+)", re.IGNORECASE)
-_ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_WORDS = re.compile(r"([+-]?\d[\d.,]*)\s*([a-z]+)", re.IGNORECASE)
+_SQL = re.compile(r"interval\s+(?:'\s*([^'\s]+)\s*'|([^'\s]+))\s*([a-z]+)", re.IGNORECASE)
+_ISO = re.compile(r"P(?=\w)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
+_LONGEST = 100 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +37,8 @@ class Freshness:
     def __post_init__(self) -> None:
         if self.seconds <= 0:
             raise ValueError("freshness must be longer than zero")
+        if self.seconds > _LONGEST:
+            raise ValueError("freshness must be at most 100 years of 365 days")
 
     @classmethod
     def parse(cls, text: str) -> Freshness:
@@ -46,15 +49,16 @@ class Freshness:
         stripped = text.strip()
         if stripped.upper() == "DOWNSTREAM":
             raise ValueError("freshness DOWNSTREAM is not supported yet; give a length of time such as '1 day'")
-        if stripped.upper().startswith("P") and stripped != "P" and (iso := _ISO.fullmatch(stripped.upper())):
+        if iso := _ISO.fullmatch(stripped):
             amounts = zip(_UNITS.values(), (int(group or 0) for group in iso.groups()), strict=True)
             return cls(sum(unit * amount for unit, amount in amounts))
         match = _SQL.fullmatch(stripped) or _WORDS.fullmatch(stripped)
         if match is None:
             raise ValueError(f"{text!r} is no freshness; write for example '1 day', 'PT30M' or \"INTERVAL '1' DAY\"")
-        number, unit = match[1], _ALIASES.get(match[2].lower())
+        *numbers, word = match.groups()
+        number, unit = "".join(filter(None, numbers)), _ALIASES.get(word.lower())
         if unit is None:
-            raise ValueError(f"{match[2]!r} is no unit of freshness; use seconds, minutes, hours, days or weeks")
+            raise ValueError(f"{word!r} is no unit of freshness; use seconds, minutes, hours, days or weeks")
         if not number.isdecimal() or int(number) == 0:
             raise ValueError(f"freshness must be a positive whole number of {unit}s, not {number!r}")
         return cls(int(number) * _UNITS[unit])

@@ -89,7 +89,9 @@ class TableIdentifier:
         """The id of the workflow (Airflow: the DAG id) that refreshes this table."""
         readable = "__".join(("dynamic_table", self.catalog, self.database, self.table))
         safe = re.sub(r"[^\w.-]", "_", readable, flags=re.ASCII)
-        if safe == readable and len(safe) <= 200:
+        # Another table must not have the same readable id: a__b.c.t and a.b__c.t would.
+        readable_back = tuple(readable.split("__", 3)[1:]) == (self.catalog, self.database, self.table)
+        if safe == readable and readable_back and len(safe) <= 200:
             return safe
         return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
 

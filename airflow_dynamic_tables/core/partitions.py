@@ -6,8 +6,8 @@ The job imports this module, so it keeps to the standard library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo
 
@@ -19,7 +19,8 @@ PartitionSpec = Mapping[str, str]
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _FIELDS = "yMdHms"
 _FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
-_HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "S": "s"}
+_HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "L": "M"}
+_HOUR, _DAY = Freshness(3_600), timedelta(days=1)
 
 
 def check_formatters(formatters: Mapping[str, str]) -> None:
@@ -42,7 +43,9 @@ def check_formatters(formatters: Mapping[str, str]) -> None:
         finest = max(_FIELDS.index(letter) for letter in fields)
         missing = [_FIELD_NAMES[letter] for letter in _FIELDS[:finest] if letter not in fields]
         if missing:
-            raise ValueError(f"the date formatters name a {_FIELD_NAMES[_FIELDS[finest]]} without its {' and '.join(missing)}")
+            article = "an" if _FIELDS[finest] == "H" else "a"
+            listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+            raise ValueError(f"the date formatters name {article} {_FIELD_NAMES[_FIELDS[finest]]} without its {listed}")
 
 
 def scheduled_partitions(
@@ -52,8 +55,11 @@ def scheduled_partitions(
 
     They reach from the one that contains T - freshness up to, and without, the one that contains T; if these are none, it is
     the one that contains T - freshness. All arithmetic is on the wall clock of ``timezone``, so that a DST change neither
-    skips nor repeats a day. Hours are named by the wall clock too: the hour that occurs twice in autumn is one partition, the
-    hour that is skipped in spring is planned with its neighbours and stays empty.
+    skips nor repeats a day.
+
+    Hours and minutes are named by the wall clock too. Those that autumn repeats share one partition, planned after each
+    occurrence, so that the last plan covers both. Those that spring skips are planned with their neighbours and stay empty;
+    what the ticks around the gap would have covered is planned by the next tick that exists, sometimes twice, never less.
 
     :param schedule_time: timezone-aware.
     :param formatters: partition column to Java date pattern, see :func:`check_formatters`.
@@ -64,10 +70,46 @@ def scheduled_partitions(
     if not formatters:
         return ()
     grain = max((_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters))
-    end = schedule_time.astimezone(ZoneInfo(timezone)).replace(tzinfo=None, fold=0)
-    first, last = _floor(end - freshness.period, grain), _floor(end, grain)
+    time = schedule_time.astimezone(ZoneInfo(timezone))
+    first, last = _floor(_start(time, freshness), grain), _floor(_wall(time), grain)
     starts = list(_range(first, last, grain)) or [first]
     return tuple({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
+
+
+def _start(time: datetime, freshness: Freshness) -> datetime:
+    """T - freshness on the wall clock, or as much time ago where the ticks before T kept to elapsed time."""
+    start = _wall(time) - freshness.period
+    if freshness <= _HOUR or _pushed_on(time, freshness):
+        start = min(start, _wall(_ago(time, freshness.period)))
+    return start
+
+
+def _pushed_on(time: datetime, freshness: Freshness) -> bool:
+    """Whether a tick may be at this time because spring skipped its own (02:00 comes at 03:00).
+
+    A derived schedule ticks at multiples of the freshness from midnight, which tells a tick of its own from one pushed on.
+    Any other schedule may have pushed it: to plan a partition again is harmless, to miss one is not.
+    """
+    wall = _wall(time)
+    own = wall - (_offset(time) - _offset(_ago(time, _DAY)))
+    exists = _wall(own.replace(tzinfo=time.tzinfo).astimezone(UTC).astimezone(time.tzinfo)) == own
+    return not exists and (_on_grid(own, freshness) or not _on_grid(wall, freshness))
+
+
+def _on_grid(wall: datetime, freshness: Freshness) -> bool:
+    return not (wall - datetime.combine(wall, datetime.min.time())) % freshness.period
+
+
+def _ago(time: datetime, period: timedelta) -> datetime:
+    return (time.astimezone(UTC) - period).astimezone(time.tzinfo)
+
+
+def _offset(time: datetime) -> timedelta:
+    return time.utcoffset() or timedelta()
+
+
+def _wall(time: datetime) -> datetime:
+    return time.replace(tzinfo=None, fold=0)
 
 
 def _range(first: datetime, end: datetime, grain: int) -> Iterator[datetime]:
@@ -126,11 +168,18 @@ def _tokens(pattern: str) -> Iterator[tuple[str, str]]:
 
 def describe(spec: PartitionSpec) -> str:
     """A spec as text, e.g. ``ds=2024-01-01/hh=03``; :func:`parse_spec` gives it back."""
-    return "/".join(f"{quote(key, safe=' ')}={quote(value, safe=' :+')}" for key, value in spec.items())
+    return "/".join(f"{_escape(key)}={_escape(value)}" for key, value in spec.items())
+
+
+def _escape(text: str) -> str:
+    """Write as %xx what separates specs (or lists of them) and what would not survive as an argument."""
+    return re.sub(r"[%/=,\x00-\x1f\x7f]|^\s|\s$", lambda match: quote(match[0], safe=""), text)
 
 
 def parse_spec(text: str) -> dict[str, str]:
-    """Parse ``key=value/key=value``; ``/``, ``=`` and ``%`` within a value are written as %2F, %3D and %25.
+    """Parse ``key=value/key=value``; ``/``, ``=``, ``%`` and ``,`` within a value are written as %2F, %3D, %25 and %2C.
+
+    An empty value is legal.
 
     :raises ValueError: when it is malformed.
     """
@@ -138,7 +187,9 @@ def parse_spec(text: str) -> dict[str, str]:
     for part in text.strip().strip("/").split("/"):
         key, equals, value = part.partition("=")
         if not equals or not key or "=" in value:
-            raise ValueError(f"{text!r} is no partition; write for example ds=2024-01-01 or ds=2024-01-01/hh=03")
+            raise ValueError(
+                f"{text!r} is no partition; write for example ds=2024-01-01 or ds=2024-01-01/hh=03 (/ as %2F, = as %3D)"
+            )
         if unquote(key) in spec:
             raise ValueError(f"{text!r} names {unquote(key)!r} twice")
         spec[unquote(key)] = unquote(value)
@@ -159,29 +210,38 @@ def check_spec(spec: PartitionSpec, keys: Sequence[str]) -> None:
 def predicate(partitions: Sequence[PartitionSpec]) -> str:
     """Spark SQL that is true for exactly the rows of these partitions.
 
-    Specs that agree in all but their last key are folded into one IN list.
+    Values that go with the same values of the other keys share one IN list, so that a week of hours stays short.
 
-    :raises ValueError: when there are none: the whole table has no predicate.
+    :param partitions: all with the same keys.
+    :raises ValueError: when there are none (the whole table has no predicate), or their keys differ.
     """
-    if not partitions:
-        raise ValueError("no partitions")
-    groups: dict[tuple[tuple[str, str], ...], dict[str, list[str]]] = {}
-    for spec in partitions:
-        *fixed, (key, value) = spec.items()
-        groups.setdefault(tuple(fixed), {}).setdefault(key, []).append(value)
+    keys = tuple(partitions[0]) if partitions else ()
+    if not keys or any(set(spec) != set(keys) for spec in partitions):
+        raise ValueError("a predicate needs partitions, all with the same keys")
+    return _among(keys, {tuple(spec[key] for key in keys): None for spec in partitions})
+
+
+def _among(keys: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """These rows of values, as a condition on the first key and one on the others for all values they go with."""
+    others: dict[str, list[tuple[str, ...]]] = {}
+    for value, *rest in rows:
+        others.setdefault(value, []).append(tuple(rest))
+    shared: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for value, rests in others.items():
+        shared.setdefault(tuple(rests), []).append(value)
     terms = [
-        " AND ".join([*(f"{identifiers.quote(name)} = {_literal(value)}" for name, value in fixed), _among(key, values)])
-        for fixed, lists in groups.items()
-        for key, values in lists.items()
+        " AND ".join([f"{identifiers.quote(keys[0])} {_one_of(values)}", *([_among(keys[1:], same)] if len(keys) > 1 else [])])
+        for same, values in shared.items()
     ]
-    return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+    return terms[0] if len(terms) == 1 else "(" + " OR ".join(f"({term})" for term in terms) + ")"
 
 
-def _among(key: str, values: list[str]) -> str:
-    literals = ", ".join(dict.fromkeys(map(_literal, values)))
-    return f"{identifiers.quote(key)} = {literals}" if len(set(values)) == 1 else f"{identifiers.quote(key)} IN ({literals})"
+def _one_of(values: list[str]) -> str:
+    literals = ", ".join(map(_literal, values))
+    return f"= {literals}" if len(values) == 1 else f"IN ({literals})"
 
 
 def _literal(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    # Spark would replace ${name} even within a literal.
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{")
     return f"'{escaped}'"

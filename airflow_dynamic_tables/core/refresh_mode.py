@@ -31,12 +31,19 @@ class ModeDecision:
 
 
 def decide(declared: RefreshMode, freshness: Freshness | None, threshold: Freshness = FRESHNESS_THRESHOLD) -> ModeDecision:
-    """A declared mode wins; AUTO is CONTINUOUS when the freshness is below the threshold, else FULL (FLIP-435)."""
+    """A declared mode wins; AUTO is CONTINUOUS when the freshness is below the threshold, else FULL (FLIP-435).
+
+    Without a freshness, FULL and INCREMENTAL have one hour and the others three minutes, which then decides as if declared.
+    """
     batch = declared in (RefreshMode.FULL, RefreshMode.INCREMENTAL)
     actual = freshness or (DEFAULT_FULL_FRESHNESS if batch else DEFAULT_CONTINUOUS_FRESHNESS)
-    origin = "" if freshness else f" (the default, as none is declared: {actual})"
     if declared is not RefreshMode.AUTO:
+        origin = "" if freshness else f", with the default freshness of {actual} as none is declared"
         return ModeDecision(declared, actual, f"refresh mode {declared} is declared{origin}")
-    if actual < threshold:
-        return ModeDecision(RefreshMode.CONTINUOUS, actual, f"freshness {actual} is below the threshold of {threshold}{origin}")
-    return ModeDecision(RefreshMode.FULL, actual, f"freshness {actual} is not below the threshold of {threshold}{origin}")
+    origin = "" if freshness else " (the default, as none is declared)"
+    continuous = actual < threshold
+    return ModeDecision(
+        RefreshMode.CONTINUOUS if continuous else RefreshMode.FULL,
+        actual,
+        f"freshness {actual}{origin} is {'below' if continuous else 'not below'} the threshold of {threshold}",
+    )
