@@ -18,6 +18,7 @@ _T = TypeVar("_T")
 
 
 def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
+    """A source as its declaration means it."""
     return Source(
         identifier=entry.identifier,
         format=declared.format,
@@ -39,6 +40,7 @@ def _data_path(path: str | None, file: Path) -> str | None:
 
 
 def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) -> DynamicTable:
+    """A dynamic table as its declaration and the defaults of its file mean it."""
     defaults = entry.defaults
     decision = mode_decision(entry, declared)
     timezone = declared.timezone or defaults.timezone or "UTC"
@@ -104,6 +106,7 @@ def _aware(time: datetime | None, timezone: str) -> datetime | None:
 
 
 def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:
+    """Refresh mode and freshness of a table, and why."""
     mode = declared.refresh_mode or entry.defaults.refresh_mode or "auto"
     freshness = declared.freshness or entry.defaults.freshness
     return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None)

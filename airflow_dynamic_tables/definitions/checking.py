@@ -14,6 +14,7 @@ from airflow_dynamic_tables.definitions.model import Mistake
 
 
 def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:
+    """The mistakes of one table; what a value that was dropped already would cause is left out."""
     if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
         yield from _schedule_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
