@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.status import TableDetails
 
 _LIST = ("identifier", "refresh_mode", "freshness", "version", "data_timestamp", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
-_HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "error")
+_HISTORY = ("started_at", "table", "state", "schedule_time", "version", "rows", "seconds", "error")
 
 
 def list_(arguments: Namespace) -> int:

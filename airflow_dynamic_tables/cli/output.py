@@ -84,7 +84,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.isoformat(" ", "seconds")
+        return value.isoformat(" ", "seconds").replace("+00:00", "Z")
     if is_dataclass(value) or isinstance(value, Mapping):
         return " ".join(f"{key}={_cell(item)}" for key, item in items(value).items())
     if isinstance(value, list | tuple):
