@@ -9,7 +9,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import describe
@@ -187,7 +187,8 @@ class IcebergStagedTable(StagedTable):
 
     def _creation(self, columns: tuple[Column, ...]) -> Transaction:
         context = self._context
-        self._catalog.create_namespace_if_not_exists((context.database,))
+        with suppress(IntegrityError):  # somebody else made it just now
+            self._catalog.create_namespace_if_not_exists((context.database,))
         properties = {
             "format-version": "2",
             TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",

@@ -1,0 +1,75 @@
+"""A table to stage into and a job that writes with PyArrow: the bench that the contract suite works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext, SupportsStaging
+
+COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
+REVENUE = ObjectPath("sales", "revenue")
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass
+class Bench:
+    """A table to stage into, and a job that writes its files with PyArrow."""
+
+    staging: SupportsStaging
+    path: ObjectPath = REVENUE
+    partition_keys: tuple[str, ...] = ("ds",)
+
+    def stage(self, token: str, *days: str) -> StagedTable:
+        """A stage that replaces these days; no day is the whole table."""
+        planned = tuple({"ds": day} for day in days)
+        context = StagingContext(token, self.path.database, self.path.name, self.partition_keys, planned, "how much")
+        return self.staging.stage(context)
+
+    def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] = COLUMNS) -> RefreshResult:
+        """Write rows by day into a stage, one file a day, and say so."""
+        stage = staged.begin()
+        files = []
+        for number, (day, values) in enumerate(rows.items()):
+            name = f"data/_partition_0={quote(day, safe='')}/part-{number}.parquet"
+            file = Path(stage.removeprefix("file://"), name)
+            file.parent.mkdir(parents=True)
+            table: dict[str, Any] = {"ds": [day] * len(values), "n": pa.array(values, pa.int64())}
+            table |= {column.name: pa.array([f"{value}!" for value in values]) for column in columns[2:]}
+            pq.write_table(pa.table(table), file)
+            files.append(StagedFile(f"{stage}/{name}", file.stat().st_size))
+        touched = tuple({"ds": day} for day in rows) if self.partition_keys else ()
+        return RefreshResult(stage.rpartition("/")[2], "job", sum(map(len, rows.values())), tuple(files), columns, touched)
+
+    def commit(
+        self,
+        staged: StagedTable,
+        result: RefreshResult,
+        before_publish: Callable[[], None] = lambda: None,
+        at: datetime = NOON,
+    ) -> Version:
+        return staged.commit(CommitRequest(result, at, {"lake.raw.orders": "files:1"}), before_publish)
+
+    def refresh(self, rows: dict[str, list[int]], *days: str, at: datetime = NOON) -> Version:
+        """A whole refresh under a token of its own."""
+        staged = self.stage(str(uuid4()), *days)
+        return self.commit(staged, self.write(staged, rows), at=at)
+
+    def rows(self) -> dict[str, list[int]]:
+        """What a reader sees now."""
+        found: dict[str, list[int]] = {}
+        for row in self.staging.sample(self.path, 10_000):
+            found.setdefault(row["ds"], []).append(row["n"])
+        return {day: sorted(values) for day, values in sorted(found.items())}
