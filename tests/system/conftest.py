@@ -1,0 +1,80 @@
+"""Airflow homes for the whole session: starting one takes longer than most tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+from real_airflow import Airflow, Stack, embedded, running
+
+ORDERS = """
+  - name: orders
+    format: json
+    path: ORDERS
+    partitioned_by: [ds]
+    schema: "id bigint, country string, amount double, ds string"
+"""
+
+STACK_TABLES = f"""
+defaults: {{catalog: lake, database: sales, retries: 0, spark: SPARK}}
+sources: {ORDERS}
+dynamic_tables:
+  - &daily
+    name: daily
+    freshness: 1 day
+    partitioned_by: [ds]
+    options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+    query: SELECT ds, country, sum(amount) AS revenue FROM orders GROUP BY ds, country
+  - <<: *daily
+    name: weekly
+    freshness: 1 week
+  - name: totals
+    freshness: 1 day
+    query: SELECT country, sum(revenue) AS revenue FROM daily GROUP BY country
+  - name: never
+    freshness: 1 day
+    query: SELECT 1 AS x
+  - name: late
+    freshness: 1 minute
+    refresh_mode: full
+    schedule: 0 0 1 1 *
+    query: SELECT x FROM never
+  - name: endless
+    freshness: 1 day
+    query: SELECT id, reflect('java.lang.Thread', 'sleep', 3600000L) AS slept FROM orders
+"""
+
+
+def write_orders(folder: Path) -> None:
+    """Two orders a day of January and early February 2024, 10 and 1 on the first day, 20 and 2 on the second …"""
+    for day in range(1, 36):
+        ds = f"2024-01-{day:02d}" if day < 32 else f"2024-02-{day - 31:02d}"
+        orders = [{"id": day, "country": "DE", "amount": day * 10}, {"id": -day, "country": "FR", "amount": day}]
+        (folder / f"ds={ds}").mkdir(parents=True)
+        (folder / f"ds={ds}" / "orders.json").write_text("\n".join(map(json.dumps, orders)))
+
+
+@pytest.fixture(scope="session")
+def embedded_airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    """Airflow on SQLite without any running component."""
+    return embedded(tmp_path_factory.mktemp("embedded") / "home")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[Stack]:
+    """API server, scheduler, DAG processor and triggerer on PostgreSQL, with tables that read ``orders``."""
+    folder = tmp_path_factory.mktemp("stack")
+    write_orders(folder / "orders")
+    state_url = postgres.create_database("state")
+    airflow = Airflow(folder / "home", state_url)
+    airflow.define("sales.yaml", STACK_TABLES.replace("ORDERS", str(folder / "orders")))
+    airflow.define("broken.yaml", "dynamic_tables:\n  - name: broken\n    freshnes: 1 day\n    query: SELECT 1 AS x\n")
+    host, port = state_url.removeprefix("postgresql://postgres@").removesuffix("/state").split(":")
+    connection = {"conn_type": "dynamic_tables", "host": host, "port": int(port), "login": "postgres", "schema": "state"}
+    extra = {"warehouse": airflow.warehouse.as_uri()}
+    airflow.environ["AIRFLOW_CONN_DYNAMIC_TABLES_DEFAULT"] = json.dumps({**connection, "extra": extra})
+    with running(airflow, postgres.create_database("airflow")) as started:
+        yield started

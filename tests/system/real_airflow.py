@@ -1,0 +1,256 @@
+"""A real Airflow of the tests' own: a home, DAGs, a command line; and for several runs at once the whole stack on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.status import sample
+from airflow_dynamic_tables.services.workspace import Settings, Workspace
+
+LOADER = '''"""Airflow DAGs of all dynamic tables."""
+from pathlib import Path
+
+from airflow_dynamic_tables.dag_factory import load_dynamic_tables
+
+load_dynamic_tables(globals(), Path(__file__).parent / "definitions")
+'''
+
+FAST_SPARK = "{spark.ui.enabled: false, spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+"""Spark settings for data that fit on a page."""
+
+COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
+
+_T = TypeVar("_T")
+
+
+def until(what: str, look: Callable[[], _T | None], seconds: float = 120) -> _T:
+    """Look until there is something to see."""
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
+        time.sleep(0.3)
+    return found
+
+
+@dataclass(slots=True)
+class Airflow:
+    """One Airflow home with the DAG file of dynamic tables in it."""
+
+    home: Path
+    state_url: str
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.definitions.mkdir(parents=True)
+        (self.home / "dags" / "dynamic_tables.py").write_text(LOADER)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES"))}
+        self.environ = {
+            **inherited,
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+            "DYNAMIC_TABLES_CACHE": str(self.home / "cache"),
+            "NO_PROXY": "127.0.0.1,localhost",
+            **self.environ,
+        }
+
+    @property
+    def definitions(self) -> Path:
+        """The folder of the definitions."""
+        return self.home / "dags" / "definitions"
+
+    def define(self, file: str, text: str) -> None:
+        """Write a definitions file; ``SPARK`` in it stands for settings that start Spark quickly."""
+        (self.definitions / file).write_text(text.replace("SPARK", f"{{conf: {FAST_SPARK}}}"))
+
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run ``airflow ...`` to its end, whatever that is."""
+        command = [sys.executable, "-m", "airflow", *arguments]
+        return subprocess.run(
+            command, env={**self.environ, **environ}, capture_output=True, text=True, check=False, timeout=300, cwd=self.home
+        )
+
+    def check(self, *arguments: str) -> str:
+        """Run ``airflow ...``, which must succeed."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+        return done.stdout
+
+    @property
+    def warehouse(self) -> Path:
+        """Where the tables' files are."""
+        return self.home / "dynamic_tables" / "warehouse"
+
+    @contextmanager
+    def workspace(self) -> Iterator[Workspace]:
+        """Ledger and catalogs, as the tasks see them."""
+        with Workspace(Settings(self.state_url, self.warehouse.as_uri())) as workspace:
+            yield workspace
+
+    def rows(self, table: str, limit: int = 1000) -> list[dict[str, Any]]:
+        """What a reader of the table sees."""
+        with self.workspace() as workspace:
+            return sample(workspace, TableIdentifier.parse(table), limit)
+
+    def refreshes(self, table: str) -> list[Refresh]:
+        """The history of a table, newest first."""
+        with self.workspace() as workspace:
+            return workspace.ledger.list_refreshes(table, limit=1000)
+
+    def stages(self) -> list[str]:
+        """Tokens of stages that nobody has settled."""
+        with self.workspace() as workspace:
+            return [stage.token for stage in workspace.ledger.list_stages()]
+
+
+def embedded(home: Path) -> Airflow:
+    """Airflow on SQLite with the embedded state, for one run at a time."""
+    airflow = Airflow(home, f"sqlite:///{home}/dynamic_tables/state.db")
+    airflow.check("db", "migrate")
+    return airflow
+
+
+@dataclass(slots=True)
+class Stack:
+    """A running Airflow: its REST API and what the tests ask of it."""
+
+    airflow: Airflow
+    api: httpx.Client
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET below ``/api/v2``."""
+        answer = self.api.get(path, params=params)
+        answer.raise_for_status()
+        return answer.json()
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the schedule of a DAG run."""
+        self.api.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+
+    def trigger(self, dag_id: str, **body: Any) -> str:
+        """Trigger a DAG as the form of the UI does.
+
+        :return: the run id.
+        """
+        answer = self.api.post(f"/dags/{dag_id}/dagRuns", json=body)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return str(answer.json()["dag_run_id"])
+
+    def runs(self, dag_id: str, **params: Any) -> list[dict[str, Any]]:
+        """Runs of a DAG, oldest first."""
+        return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", **params)["dag_runs"])
+
+    def task(self, dag_id: str, run_id: str, task_id: str = "refresh") -> dict[str, Any]:
+        """A task instance."""
+        return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"))
+
+    def log(self, dag_id: str, run_id: str, try_number: int = 1) -> str:
+        """The log of a refresh, as the UI shows it."""
+        return json.dumps(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/refresh/logs/{try_number}"))
+
+    def first_run(self, dag_id: str) -> str:
+        """The run that the schedule made when the DAG was unpaused."""
+        return str(until(f"run of {dag_id}", lambda: self.runs(dag_id, run_type="scheduled"))[0]["dag_run_id"])
+
+    def until_state(
+        self, dag_id: str, run_id: str, *states: str, task_id: str = "refresh", seconds: float = 180
+    ) -> dict[str, Any]:
+        """Wait until a task is in one of the states; a final state that is none of them is an error at once."""
+
+        def look() -> dict[str, Any] | None:
+            task = self.task(dag_id, run_id, task_id)
+            final = task["state"] in ("success", "failed", "skipped", "upstream_failed")
+            if final and task["state"] not in states:
+                raise AssertionError(f"{dag_id} {run_id} is {task['state']}:\n{self.log(dag_id, run_id)[-4000:]}")
+            return task if task["state"] in states else None
+
+        return until(f"{'/'.join(states)} of {dag_id} {run_id}", look, seconds)
+
+
+@contextmanager
+def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
+    """Start every component of Airflow on that PostgreSQL database, and stop them with all their children."""
+    port, worker_log_port, trigger_log_port = _free_ports(3)
+    airflow.environ |= {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url.replace("postgresql://", "postgresql+psycopg2://"),
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_log_port),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        "AIRFLOW__DYNAMIC_TABLES__UPSTREAM_POLL_INTERVAL": "2",
+    }
+    airflow.check("db", "migrate")
+    airflow.check("dynamic-tables", "db", "upgrade", "--database-url", airflow.state_url)
+    processes = [_start(airflow, component) for component in COMPONENTS]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            until("API", lambda: _answers(client), 180)
+            client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+            client.base_url = httpx.URL(f"http://127.0.0.1:{port}/api/v2")
+            yield Stack(airflow, client)
+    finally:
+        for process in processes:
+            _stop(process)
+
+
+def _answers(client: httpx.Client) -> bool:
+    with suppress(httpx.TransportError):
+        return client.get("/api/v2/version").is_success
+    return False
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for free in sockets:
+            free.bind(("127.0.0.1", 0))
+        return [free.getsockname()[1] for free in sockets]
+    finally:
+        for free in sockets:
+            free.close()
+
+
+def _start(airflow: Airflow, component: str) -> subprocess.Popen[bytes]:
+    with (airflow.home / f"{component}.log").open("wb") as log:
+        command = [sys.executable, "-m", "airflow", component]
+        return subprocess.Popen(
+            command, env=airflow.environ, cwd=airflow.home, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Terminate a component, and kill what is left of its session: workers and tasks may outlive it."""
+    session = process.pid
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    for left in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(left.pid) == session:
+                left.kill()
+    process.wait()

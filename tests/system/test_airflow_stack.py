@@ -1,0 +1,194 @@
+"""What users do with a running Airflow: unpause, trigger by form and command line, backfill, stop; and what they see."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psutil
+import pytest
+from real_airflow import Stack, until
+
+from airflow_dynamic_tables.ledger.base import RefreshState
+
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres]
+
+
+def dag(table: str) -> str:
+    return f"dynamic_table__lake__sales__{table}"
+
+
+def revenue(stack: Stack, table: str) -> dict[str, float]:
+    """Revenue of both countries by day."""
+    days: dict[str, float] = {}
+    for row in stack.airflow.rows(f"lake.sales.{table}"):
+        days[row["ds"]] = days.get(row["ds"], 0) + row["revenue"]
+    return days
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed(stack: Stack) -> None:
+    """Wait for the DAGs; the one that waits a minute for its parent begins at once."""
+    until("DAGs", lambda: stack.get("/dags")["total_entries"] == 7)
+    stack.unpause(dag("late"))
+
+
+@pytest.fixture(scope="module")
+def refreshed(stack: Stack) -> dict[str, str]:
+    """Unpause a child before its parent, and let both come to their end.
+
+    :return: run ids by table.
+    """
+    stack.unpause(dag("totals"))
+    child = stack.first_run(dag("totals"))
+    stack.until_state(dag("totals"), child, "deferred")
+    assert stack.airflow.refreshes("lake.sales.totals") == []
+    stack.unpause(dag("daily"))
+    parent = stack.first_run(dag("daily"))
+    stack.until_state(dag("daily"), parent, "success")
+    stack.until_state(dag("totals"), child, "success")
+    return {"daily": parent, "totals": child}
+
+
+def test_a_broken_file_is_one_import_error_and_hides_no_dag(stack: Stack) -> None:
+    (error,) = until("import error", lambda: stack.get("/importErrors")["import_errors"])
+    assert error["filename"] == "definitions/broken.yaml"
+    assert "definitions/broken.yaml:3:5: unknown key 'freshnes'; did you mean 'freshness'?" in error["stack_trace"]
+    tables = ("daily", "endless", "late", "never", "totals", "weekly")
+    assert sorted(found["dag_id"] for found in stack.get("/dags")["dags"]) == [*map(dag, tables), "dynamic_tables__maintenance"]
+    assert not any(found["is_stale"] or found["has_import_errors"] for found in stack.get("/dags")["dags"])
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_a_child_waits_for_its_parents_commit(stack: Stack) -> None:
+    (parent,) = stack.airflow.refreshes("lake.sales.daily")
+    (child,) = stack.airflow.refreshes("lake.sales.totals")
+    assert child.schedule_time == parent.schedule_time
+    assert parent.finished_at is not None
+    assert child.started_at >= parent.finished_at
+    assert child.sources == {"lake.sales.daily": parent.snapshot}
+
+
+def test_a_scheduled_refresh_is_for_the_tick_and_its_event_says_what_it_did(stack: Stack, refreshed: dict[str, str]) -> None:
+    run = stack.get(f"/dags/{dag('daily')}/dagRuns/{refreshed['daily']}")
+    (refresh,) = stack.airflow.refreshes("lake.sales.daily")
+    tick = datetime.fromisoformat(run["logical_date"])
+    assert refresh.schedule_time == tick
+    assert refresh.partitions == ({"ds": f"{tick - timedelta(days=1):%Y-%m-%d}"},)
+    (event,) = stack.get("/assets/events", source_dag_id=dag("daily"), source_run_id=refreshed["daily"])["asset_events"]
+    expected = {
+        "version": 1,
+        "rows": 0,
+        "partitions": [f"ds={tick - timedelta(days=1):%Y-%m-%d}"],
+        "schedule_time": tick.isoformat(),
+        "refresh": refresh.token,
+    }
+    assert event["name"] == "lake.sales.daily"
+    assert event["extra"] == expected
+    xcom = stack.get(f"/dags/{dag('daily')}/dagRuns/{refreshed['daily']}/taskInstances/refresh/xcomEntries/return_value")
+    assert xcom["value"] in (expected, str(expected))
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_the_form_refreshes_a_partition(stack: Stack) -> None:
+    params = stack.get(f"/dags/{dag('daily')}/details")["params"]
+    form: dict[str, Any] = {name: param["value"] for name, param in params.items()}
+    assert form == {"schedule_time": None, "partition": None, "full_refresh": False}
+    form["partition"] = "ds=2024-01-05"
+    run_id = stack.trigger(dag("daily"), logical_date=datetime.now(UTC).isoformat(), conf=form)
+    stack.until_state(dag("daily"), run_id, "success")
+    assert revenue(stack, "daily") == {"2024-01-05": 55}
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_the_command_line_triggers_a_schedule_time(stack: Stack) -> None:
+    stack.airflow.check("dags", "trigger", dag("daily"), "-r", "by_hand", "--conf", '{"schedule_time": "2024-01-07 00:00:00"}')
+    stack.until_state(dag("daily"), "by_hand", "success")
+    assert revenue(stack, "daily")["2024-01-06"] == 66
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_nonsense_in_the_form_fails_with_a_sentence(stack: Stack) -> None:
+    run_id = stack.trigger(dag("totals"), logical_date=None, conf={"partition": "ds=2024-01-05"})
+    stack.until_state(dag("totals"), run_id, "failed")
+    assert "the table is not partitioned, so no partition can be named" in stack.log(dag("totals"), run_id)
+
+
+def test_a_month_of_daily_partitions_is_backfilled(stack: Stack) -> None:
+    """Seven of them a run; for one a run see below."""
+    stack.unpause(dag("weekly"))
+    backfill(stack, "weekly", date(2024, 1, 7), date(2024, 1, 28), {"success"})
+    assert revenue(stack, "weekly") == expected_revenue(date(2023, 12, 31), date(2024, 1, 28))
+
+
+@pytest.mark.skipif("DYNAMIC_TABLES_TEST_MONTH" not in os.environ, reason="set DYNAMIC_TABLES_TEST_MONTH: takes ten minutes")
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("refreshed")
+def test_a_month_is_backfilled_day_by_day(stack: Stack) -> None:
+    backfill(stack, "daily", date(2024, 1, 2), date(2024, 2, 1), {"success"}, seconds=1500)
+    assert revenue(stack, "daily") == expected_revenue(date(2024, 1, 1), date(2024, 2, 1))
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_a_backfill_of_a_whole_table_skips_instead_of_overwriting(stack: Stack) -> None:
+    before = stack.airflow.refreshes("lake.sales.totals")
+    run_ids = backfill(stack, "totals", date(2024, 1, 1), date(2024, 1, 2), {"skipped"})
+    assert "would overwrite newer data" in stack.log(dag("totals"), run_ids[0])
+    (current,) = [refresh for refresh in stack.airflow.refreshes("lake.sales.totals") if refresh.version]
+    assert current in before
+    assert not stack.airflow.stages()
+
+
+def test_a_late_parent_fails_the_child_by_name(stack: Stack) -> None:
+    run_id = stack.first_run(dag("late"))
+    stack.until_state(dag("late"), run_id, "failed")
+    log = stack.log(dag("late"), run_id)
+    assert "UPSTREAM_LATE: lake.sales.never must be fresh up to" in log
+    assert stack.airflow.refreshes("lake.sales.late") == []
+
+
+def test_marking_a_running_refresh_failed_stops_spark_and_leaves_no_stage(stack: Stack) -> None:
+    stack.unpause(dag("endless"))
+    run_id = stack.first_run(dag("endless"))
+    refresh = until("refresh", lambda: stack.airflow.refreshes("lake.sales.endless"))[0]
+    until("Spark", lambda: spark_of(refresh.token))
+    url = f"/dags/{dag('endless')}/dagRuns/{run_id}/taskInstances/refresh"
+    stack.api.patch(url, json={"new_state": "failed"}).raise_for_status()
+    until("end of Spark", lambda: not spark_of(refresh.token))
+    ended = until(
+        "end of the refresh", lambda: [found for found in stack.airflow.refreshes("lake.sales.endless") if found.finished_at]
+    )
+    assert ended[0].state in (RefreshState.ABORTED, RefreshState.FAILED)
+    until("end of the stage", lambda: not stack.airflow.stages())
+    assert not list(stack.airflow.warehouse.rglob(f"*{refresh.token}*"))
+
+
+def test_maintenance_runs_beside_refreshes(stack: Stack) -> None:
+    stack.unpause("dynamic_tables__maintenance")
+    run_id = stack.first_run("dynamic_tables__maintenance")
+    stack.until_state("dynamic_tables__maintenance", run_id, "success", task_id="sweep")
+
+
+def backfill(stack: Stack, table: str, first: date, last: date, states: set[str], seconds: float = 300) -> list[str]:
+    """Backfill a table and wait for every run of it.
+
+    :return: run ids, oldest first.
+    """
+    window = ("--from-date", first.isoformat(), "--to-date", last.isoformat())
+    stack.airflow.check("backfill", "create", "--dag-id", dag(table), *window)
+    runs = until("backfill runs", lambda: stack.runs(dag(table), run_type="backfill"))
+    for run in runs:
+        stack.until_state(dag(table), run["dag_run_id"], *states, seconds=seconds)
+    return [run["dag_run_id"] for run in runs]
+
+
+def expected_revenue(first: date, end: date) -> dict[str, float]:
+    """What the orders of the days from the first up to, and without, the end amount to."""
+    days = [first + timedelta(days=number) for number in range((end - first).days)]
+    return {f"{day}": 11.0 * ((day - date(2024, 1, 1)).days + 1) for day in days if day >= date(2024, 1, 1)}
+
+
+def spark_of(token: str) -> list[psutil.Process]:
+    """Processes that work for a refresh."""
+    return [found for found in psutil.process_iter(["cmdline"]) if any(token in word for word in found.info["cmdline"] or ())]
