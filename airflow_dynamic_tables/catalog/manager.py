@@ -18,7 +18,13 @@ from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogNotFoundError, ConfigurationError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_KEYS = {"name", "type", "is-default", "default-database", "connection-params"}
+_KEYS: Mapping[str, tuple[type, str]] = {
+    "name": (str, "text"),
+    "type": (str, "text"),
+    "is-default": (bool, "true or false"),
+    "default-database": (str, "text"),
+    "connection-params": (dict, "a mapping"),
+}
 
 
 class CatalogManager:
@@ -46,26 +52,21 @@ class CatalogManager:
         """A catalog, opened.
 
         :raises CatalogNotFoundError: when there is none of that name.
+        :raises CatalogUnavailableError: when it cannot be reached; asking again tries again.
         """
-        if name not in self._catalogs:
-            if self._missing is None:
-                raise CatalogNotFoundError(f"There is no catalog {name}; known are {', '.join(self.names()) or 'none'}.")
-            self.register(self._missing(name))
+        catalog = self._registered(name)
         if name not in self._opened:
-            self._catalogs[name].open()
+            catalog.open()
             self._opened.add(name)
-        return self._catalogs[name]
+        return catalog
 
     def resolve(self, text: str) -> TableIdentifier:
-        """The full name of a name of one, two or three parts.
+        """The full name of a name of one, two or three parts; connects to nothing.
 
         :raises ConfigurationError: when it is no name.
-        :raises CatalogNotFoundError: when its catalog is unknown and needed for the default database.
+        :raises CatalogNotFoundError: when there is no default catalog of the name it should have.
         """
-        try:
-            return TableIdentifier.parse(text, catalog=self.default_catalog)
-        except ValueError:
-            database = self.get(self.default_catalog).default_database
+        database = self._registered(self.default_catalog).default_database
         try:
             return TableIdentifier.parse(text, catalog=self.default_catalog, database=database)
         except ValueError as error:
@@ -76,6 +77,13 @@ class CatalogManager:
         for name in sorted(self._opened):
             self._catalogs[name].close()
         self._opened.clear()
+
+    def _registered(self, name: str) -> ReadableCatalog:
+        if name not in self._catalogs:
+            if self._missing is None:
+                raise CatalogNotFoundError(f"There is no catalog {name}; known are {', '.join(self.names()) or 'none'}.")
+            self.register(self._missing(name))
+        return self._catalogs[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +102,20 @@ def embedded_catalogs(defaults: Defaults) -> CatalogManager:
 def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
     """Read ``catalogs.yaml``.
 
-    :raises ConfigurationError: when the file is missing or wrong.
+    :raises ConfigurationError: when the file is missing or wrong; one line a mistake, each with the path.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: must be UTF-8 text.") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: {error}") from error
     try:
         return parse_catalogs(content, path.parent, defaults, os.environ)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError("\n".join(f"{path}: {mistake}" for mistake in str(error).splitlines())) from error
 
 
 def parse_catalogs(content: Any, base: Path, defaults: Defaults, environ: Mapping[str, str]) -> CatalogManager:
@@ -115,40 +125,56 @@ def parse_catalogs(content: Any, base: Path, defaults: Defaults, environ: Mappin
     last ones may stand below ``catalog``, too. ``${NAME}`` is taken from the environment, so that secrets stay out of the file.
 
     :param base: folder that relative paths start from.
-    :raises ConfigurationError: names the catalog and the key.
+    :raises ConfigurationError: one line a mistake; names the catalog and the key.
     """
     entries = content.get("catalogs") if isinstance(content, Mapping) else None
     if not isinstance(entries, list) or not entries:
         raise ConfigurationError("must hold a list 'catalogs' with at least one catalog.")
-    parsed = [_flatten(entry) for entry in entries]
-    names = [entry["name"] for entry in parsed]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigurationError(f"catalog {repeated[0]} is declared twice.")
-    chosen = [entry["name"] for entry in parsed if entry.get("is-default")]
+    catalogs: list[ReadableCatalog] = []
+    chosen: list[str] = []
+    mistakes: list[str] = []
+    for entry in entries:
+        try:
+            flat = _flatten(entry)
+            catalogs.append(_catalog(flat, base, defaults, environ))
+            chosen.extend([flat["name"]] if flat.get("is-default") else [])
+        except ConfigurationError as error:
+            mistakes.append(str(error))
+    names = [catalog.name for catalog in catalogs]
+    mistakes.extend(f"catalog {name} is declared twice." for name in sorted(set(names)) if names.count(name) > 1)
     if len(chosen) > 1:
-        raise ConfigurationError(f"catalogs {' and '.join(chosen)} cannot all be the default.")
-    manager = CatalogManager(chosen[0] if chosen else names[0])
-    for entry in parsed:
-        manager.register(_catalog(entry, base, defaults, environ))
+        mistakes.append(f"catalogs {' and '.join(chosen)} cannot all be the default.")
+    if mistakes:
+        raise ConfigurationError("\n".join(mistakes))
+    manager = CatalogManager((chosen or names)[0])
+    for catalog in catalogs:
+        manager.register(catalog)
     return manager
 
 
 def _flatten(entry: Any) -> dict[str, Any]:
-    """One entry in its flat form, its keys checked."""
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+    """One entry in its flat form, its keys and the types of their values checked."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
         raise ConfigurationError("every catalog needs a name.")
-    flat = {**{key: value for key, value in entry.items() if key != "catalog"}, **(entry.get("catalog") or {})}
-    flat = {"default-database" if key == "default-db" else key: value for key, value in flat.items()}
-    if unknown := sorted(set(flat) - _KEYS):
-        raise ConfigurationError(f"catalog {flat['name']}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_KEYS))}.")
+    name, below = entry["name"], entry.get("catalog") or {}
+    if not isinstance(below, Mapping):
+        raise ConfigurationError(f"catalog {name}: 'catalog' must be a mapping.")
+    flat = {**{key: value for key, value in entry.items() if key != "catalog"}, **below}
+    flat = {"default-database" if key == "default-db" else key: value for key, value in flat.items() if value is not None}
+    if unknown := sorted(set(map(str, flat)) - set(_KEYS)):
+        raise ConfigurationError(f"catalog {name}: unknown key {unknown[0]!r}; known are {', '.join(sorted(_KEYS))}.")
+    for key, value in flat.items():
+        kind, wanted = _KEYS[key]
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"catalog {name}: {key!r} must be {wanted}.")
     return flat
 
 
 def _catalog(entry: Mapping[str, Any], base: Path, defaults: Defaults, environ: Mapping[str, str]) -> ReadableCatalog:
     name, kind = entry["name"], entry.get("type", "sql")
     default_database = entry.get("default-database", "default")
-    params = {key: _substitute(str(value), name, environ) for key, value in (entry.get("connection-params") or {}).items()}
-    if unknown := sorted(set(params) - {"url", "warehouse"}):
+    params = {key: _substitute(str(value), name, environ) for key, value in entry.get("connection-params", {}).items()}
+    if unknown := sorted(set(map(str, params)) - {"url", "warehouse"}):
         raise ConfigurationError(f"catalog {name}: unknown connection parameter {unknown[0]!r}; known are url, warehouse.")
     if kind == "memory":
         return MemoryCatalog(name, default_database)
@@ -156,7 +182,12 @@ def _catalog(entry: Mapping[str, Any], base: Path, defaults: Defaults, environ: 
         raise ConfigurationError(f"catalog {name}: type {kind!r} is not supported; use sql or memory.")
     url = _absolute_url(params.get("url", defaults.database_url), base)
     warehouse = params.get("warehouse", f"{defaults.warehouse}/{name}")
-    return _sql_catalog(name, url, warehouse if ":" in warehouse else f"file://{(base / warehouse).resolve()}", default_database)
+    if "://" not in warehouse:
+        warehouse = f"file://{(base / warehouse).resolve()}"
+    try:
+        return _sql_catalog(name, url, warehouse, default_database)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"catalog {name}: {error}") from error
 
 
 def _sql_catalog(name: str, url: str, warehouse: str, default_database: str = "default") -> ReadableCatalog:
@@ -167,8 +198,9 @@ def _sql_catalog(name: str, url: str, warehouse: str, default_database: str = "d
 
 
 def _absolute_url(url: str, base: Path) -> str:
-    scheme, _, path = url.partition(":///")
-    return f"{scheme}:///{(base / path).resolve()}" if scheme == "sqlite" else url
+    scheme, separator, path = url.partition(":///")
+    is_file = scheme.startswith("sqlite") and path not in ("", ":memory:")
+    return f"{scheme}{separator}{(base / path).resolve()}" if is_file else url
 
 
 def _substitute(value: str, catalog: str, environ: Mapping[str, str]) -> str:

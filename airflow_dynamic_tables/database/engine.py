@@ -15,9 +15,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
+from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError, MissingExtraError
 
 VERSION_TABLE = "dt_alembic_version"
 _UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait for one another
@@ -26,22 +26,26 @@ _UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait 
 class Database:
     """One SQL database: SQLite, which upgrades itself, or PostgreSQL.
 
-    :param url: SQLAlchemy URL; a PostgreSQL URL without a driver gets psycopg.
+    :param url: SQLAlchemy URL; PostgreSQL is always spoken to through psycopg, whatever driver the URL names.
     :raises ConfigurationError: when the URL is malformed or of another database.
     """
 
     def __init__(self, url: str) -> None:
         try:
             parsed = make_url(url)
-        except ArgumentError as error:
-            raise ConfigurationError(f"{url!r} is no database URL; write for example postgresql://user@host/database") from error
-        if parsed.drivername in ("postgresql", "postgres"):
+        except (ArgumentError, ValueError):
+            # Without its cause, whose text may hold the password.
+            raise ConfigurationError("The database URL is malformed; write for example postgresql://user@host/name.") from None
+        backend = parsed.drivername.partition("+")[0]
+        if backend in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
-        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-            raise ConfigurationError(f"{parsed.get_backend_name()} is not supported; the state lives in SQLite or PostgreSQL.")
+        elif backend != "sqlite":
+            raise ConfigurationError(f"{backend} is not supported; the state lives in SQLite or PostgreSQL.")
+        elif parsed.database in (None, "", ":memory:"):
+            raise ConfigurationError("SQLite in memory is gone with its connection; write sqlite:///path/to/state.db.")
         self._url = parsed
         self.url = parsed.render_as_string(hide_password=False)
-        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.is_sqlite = backend == "sqlite"
         self._engine: Engine | None = None
 
     @contextmanager
@@ -49,37 +53,56 @@ class Database:
         """A transaction that commits at the end of the body; on SQLite it holds the write lock from the start.
 
         :raises CatalogUnavailableError: when the database cannot be reached or breaks off.
+        :raises CatalogError: when it refuses a statement.
         """
+        with self.errors(), self.engine.begin() as connection:
+            yield connection
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, once the schema is known to be the newest.
+
+        :raises ConfigurationError: when it is not, and a person has to see to it.
+        """
+        if self._engine is None:
+            engine = self._raw_engine()
+            with engine.connect() as connection:
+                current = self._revision(connection)
+            if current != _head():
+                if not self.is_sqlite:
+                    raise ConfigurationError(f"{self} is not at the newest schema; run: dynamic-tables db upgrade")
+                self.upgrade()
+            self._engine = engine
+        return self._engine
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Around everything that talks to the database: turns the driver's errors into this package's."""
         try:
-            with self._checked_engine().begin() as connection:
-                yield connection
-        except (OperationalError, InterfaceError) as error:
-            raise self.unavailable(error) from error
+            yield
+        except DBAPIError as error:
+            reason = " ".join(str(error.orig).split()) or type(error.orig).__name__
+            if not isinstance(error, OperationalError | InterfaceError):
+                raise CatalogError(f"{self} refused: {reason}") from error
+            advice = "its folder must exist and be writable" if self.is_sqlite else "check that it runs and accepts connections"
+            raise CatalogUnavailableError(f"Cannot reach {self}: {reason}; {advice}.") from error
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can be told what to do when the key is taken."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
-    def unavailable(self, error: Exception) -> CatalogUnavailableError:
-        """The error of a database that cannot be reached, without its password."""
-        first_line = str(getattr(error, "orig", error)).strip().splitlines() or [type(error).__name__]
-        return CatalogUnavailableError(f"Cannot reach {self}: {first_line[0]}; check that it runs and accepts connections.")
-
     def upgrade(self) -> None:
-        """Bring the schema to the newest version; idempotent, and safe when several processes do it at once."""
-        try:
-            with self._raw_engine().connect() as connection:
-                if not self.is_sqlite:
-                    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _UPGRADE_LOCK})
-                    connection.commit()
-                config = _config()
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-                connection.commit()
-                if not self.is_sqlite:
-                    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _UPGRADE_LOCK})
-        except (OperationalError, InterfaceError) as error:
-            raise self.unavailable(error) from error
+        """Bring the schema to the newest version; idempotent, and safe when several processes do it at once.
+
+        :raises ConfigurationError: when a newer release of this package upgraded it already.
+        """
+        config = _config()
+        with self.errors(), self._raw_engine().begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+            self._revision(connection)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
 
     def close(self) -> None:
         """Let go of pooled connections."""
@@ -90,25 +113,24 @@ class Database:
     def __str__(self) -> str:
         return self._url.render_as_string(hide_password=True)
 
-    def _checked_engine(self) -> Engine:
-        if self._engine is None:
-            engine = self._raw_engine()
-            with engine.connect() as connection:
-                current = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-            if current != _head():
-                if not self.is_sqlite:
-                    raise ConfigurationError(f"{self} is not at the newest schema; run: dynamic-tables db upgrade")
-                self.upgrade()
-            self._engine = engine
-        return self._engine
+    def _revision(self, connection: Connection) -> str | None:
+        """The migration this database is at; ``None`` when it has none yet."""
+        current = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        if current is not None and current not in _revisions():
+            raise ConfigurationError(f"{self} belongs to a newer release of airflow-dynamic-tables; install that one.")
+        return current
 
     def _raw_engine(self) -> Engine:
-        if self.is_sqlite and self._url.database:
-            Path(self._url.database).parent.mkdir(parents=True, exist_ok=True)
+        if self.is_sqlite:
+            folder = Path(str(self._url.database)).parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigurationError(f"{folder}: cannot be made ({error.strerror}); {self} is to live there.") from error
         try:
             # No pool: Airflow forks its task processes, and a connection must never be shared by two.
             engine = create_engine(self._url, poolclass=NullPool, connect_args=_connect_args(self.is_sqlite))
-        except (ModuleNotFoundError, NoSuchModuleError) as error:
+        except ModuleNotFoundError as error:
             raise MissingExtraError("postgres") from error
         if self.is_sqlite:
             event.listen(engine, "connect", _prepare_sqlite)
@@ -140,3 +162,8 @@ def _config() -> Config:
 @cache
 def _head() -> str | None:
     return ScriptDirectory.from_config(_config()).get_current_head()
+
+
+@cache
+def _revisions() -> frozenset[str]:
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -77,9 +77,10 @@ class SqlLedger(Ledger):
 
     def record(self, refresh: Refresh) -> None:
         """See :meth:`Ledger.record`."""
+        values = _columns(_values(refresh))
+        upsert = self._database.insert(refreshes).values(values)
         with self._database.transaction() as connection:
-            connection.execute(delete(refreshes).where(refreshes.c.token == refresh.token))
-            connection.execute(insert(refreshes).values(_columns(_values(refresh))))
+            connection.execute(upsert.on_conflict_do_update(index_elements=[refreshes.c.token], set_=values))
 
     def update_refresh(self, token: str, **changes: Any) -> None:
         """See :meth:`Ledger.update_refresh`."""
@@ -139,7 +140,7 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
     columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
     if "partitions" in columns:
         columns["partitions"] = [dict(spec) for spec in columns["partitions"]]
-    return columns
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in columns.items()}
 
 
 def _fields(row: RowMapping) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""Tables of the ``sql`` catalog as rows, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from pyiceberg.catalog.sql import IcebergTables
+from sqlalchemy import ColumnElement, Table
+
+from airflow_dynamic_tables.catalog.base import (
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogTable,
+    CatalogView,
+    JobState,
+    RefreshHandler,
+)
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.database.tables import catalog_tables
+
+
+class Register(NamedTuple):
+    """A SQL table that holds one row a table, and which of its columns make up the name."""
+
+    table: Table
+    catalog: str
+    database: str
+    name: str
+
+    def within(self, catalog: str, database: str, name: str | None = None) -> tuple[ColumnElement[bool], ...]:
+        """The condition for everything in a database, or for the one table of that name."""
+        columns = self.table.c
+        place = columns[self.catalog] == catalog, columns[self.database] == database
+        return place if name is None else (*place, columns[self.name] == name)
+
+
+ENTRIES = Register(catalog_tables, "catalog", "database", "name")
+PHYSICAL = Register(IcebergTables.metadata.tables[IcebergTables.__tablename__], "catalog_name", "table_namespace", "table_name")
+REGISTERS = (ENTRIES, PHYSICAL)
+"""A table stands in the first, the second or both; one transaction over both keeps them in step."""
+
+_KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}
+
+
+def encode(table: AnyTable) -> dict[str, Any]:
+    """The columns ``kind`` and ``value`` of a row."""
+    kind = next(name for name, cls in _KINDS.items() if cls is type(table))
+    return {"kind": kind, "value": asdict(table)}
+
+
+def decode(kind: str, value: Mapping[str, Any]) -> AnyTable:
+    """What :func:`encode` was given."""
+    values = {**value, "columns": tuple(Column(**column) for column in value["columns"])}
+    if "partition_keys" in values:
+        values["partition_keys"] = tuple(values["partition_keys"])
+    if kind == "dynamic_table":
+        handler = values["refresh_handler"]
+        values["declared_refresh_mode"] = RefreshMode(values["declared_refresh_mode"])
+        values["refresh_handler"] = RefreshHandler(
+            RefreshMode(handler["actual_refresh_mode"]), JobState(handler["job_state"]), handler["job_detail"]
+        )
+    return _KINDS[kind](**values)
