@@ -43,7 +43,8 @@ def message(error: BaseException) -> str:
             cause = cause.getCause()
         return str(cause.getMessage() or cause.toString()).split("\n\tat ")[0].strip()
     if isinstance(error, PySparkException):
-        return str(error).split("\n\nJVM stacktrace:")[0].strip()
+        # Behind the first semicolon that ends a line Spark prints its query plan.
+        return str(error).split("\n\nJVM stacktrace:")[0].split(";\n", 1)[0].strip()
     return str(error) or type(error).__name__
 
 
