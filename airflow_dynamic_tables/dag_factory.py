@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import logging
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,6 +36,8 @@ START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 
 RETRIES = 2
 RETRY_DELAY = timedelta(minutes=5)
+
+Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +87,8 @@ def _all_dags(path: Path, state: State) -> list[DAG]:
     definitions, mistakes = load_sound_definitions(path)
     for mistake in mistakes:
         log.error("%s", mistake)
-    return [*(build_dag(table, definitions, state) for table in definitions.tables.values()), *_broken_files(mistakes)]
+    readers = _readers(definitions)
+    return [*(build_dag(table, definitions, state, readers) for table in definitions.tables.values()), *_broken_files(mistakes)]
 
 
 def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
@@ -93,10 +97,20 @@ def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
     return [build_dag(table, definitions, state)] if table else []
 
 
-def build_dag(table: DynamicTable, definitions: Definitions, state: State | None = None) -> DAG:
+def _readers(definitions: Definitions) -> Readers:
+    """Which dynamic tables read each table, sorted; found in one walk, as there may be thousands."""
+    found: dict[TableIdentifier, list[TableIdentifier]] = {}
+    for identifier, table in sorted(definitions.tables.items()):
+        for parent in table.upstream:
+            found.setdefault(parent, []).append(identifier)
+    return found
+
+
+def build_dag(table: DynamicTable, definitions: Definitions, state: State | None = None, readers: Readers | None = None) -> DAG:
     """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness.
 
-    :param definitions: where its parents and sources, and the tables that read it, are looked up.
+    :param definitions: where its parents and sources are looked up.
+    :param readers: the dynamic tables that read each table; default: found in the definitions.
     """
     state = state or State()
     dag = DAG(
@@ -106,9 +120,9 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         start_date=table.start_date or START_DATE,
         catchup=False,
         max_active_runs=1,
+        max_active_tasks=1,
         tags=[TAG, *table.tags],
-        doc_md=describe_table(table, definitions),
-        params=_params(table),
+        doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
     )
     DynamicTableRefreshOperator(
@@ -125,6 +139,8 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         max_active_tis_per_dag=1,
         **_task_settings(table),
     )
+    # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
+    dag.params.update(_params(table))
     return dag
 
 
@@ -155,6 +171,7 @@ def build_maintenance_dag(state: State) -> DAG:
     return dag
 
 
+@lru_cache(maxsize=10_000)
 def asset_of(identifier: TableIdentifier) -> Asset:
     """The Airflow asset of a table, dynamic or not."""
     parts = [quote(part, safe="") for part in (identifier.catalog, identifier.database, identifier.table)]
@@ -166,6 +183,7 @@ def _params(table: DynamicTable) -> dict[str, Param]:
     return {
         "schedule_time": Param(
             None,
+            source="dag",
             type=["null", "string"],
             format="date-time",
             title="Schedule time",
@@ -173,17 +191,18 @@ def _params(table: DynamicTable) -> dict[str, Param]:
         ),
         "partition": Param(
             None,
+            source="dag",
             type=["null", "string"],
             title="Partition",
             description=f"Refresh exactly this partition ({keys}), or several separated by commas; empty: the schedule decides."
             if keys
             else "The table is not partitioned; leave this empty.",
         ),
-        "full_refresh": Param(False, type="boolean", title="Full refresh", description="Replace the whole table."),
+        "full_refresh": Param(False, source="dag", type="boolean", title="Full refresh", description="Replace the whole table."),
     }
 
 
-def describe_table(table: DynamicTable, definitions: Definitions) -> str:
+def describe_table(table: DynamicTable, definitions: Definitions, readers: Readers) -> str:
     """What the DAG page says about a table, in Markdown."""
     rows = {
         "Freshness": table.freshness.text,
@@ -192,7 +211,7 @@ def describe_table(table: DynamicTable, definitions: Definitions) -> str:
         "Format": table.format,
         "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
         "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
-        "Read by": ", ".join(_link(name, definitions) for name in definitions.downstream(table.identifier)) or "nothing",
+        "Read by": ", ".join(_link(name, definitions) for name in readers.get(table.identifier, ())) or "nothing",
         "Defined in": f"`{table.path.name}`, line {table.line}",
     }
     lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]

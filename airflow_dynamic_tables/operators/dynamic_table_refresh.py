@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -87,7 +87,9 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         poll_interval: float = 30,
         **kwargs: Any,
     ) -> None:
-        spark = {name: value for name, value in asdict(table.spark).items() if value}
+        spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
+        # Spark's own hook adds to the conf.
+        spark["conf"] = dict(table.spark.conf)
         callbacks = {
             "on_success_callback": complete_refresh,
             "on_failure_callback": abort_refresh,
