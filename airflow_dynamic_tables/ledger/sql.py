@@ -140,7 +140,14 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
     columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
     if "partitions" in columns:
         columns["partitions"] = [dict(spec) for spec in columns["partitions"]]
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in columns.items()}
+    return {name: _plain(value) for name, value in columns.items()}
+
+
+def _plain(value: Any) -> Any:
+    """What a column can hold: PostgreSQL refuses the zero character, which an error of the job may quote."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 
 def _fields(row: RowMapping) -> dict[str, Any]:
