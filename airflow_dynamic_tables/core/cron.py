@@ -63,12 +63,13 @@ def ticks(expression: str, timezone: str, start: datetime, end: datetime) -> Ite
     :param start: timezone-aware, as ``end``.
     """
     start, end = _instant(start), _instant(end)
-    tick = previous_tick(expression, timezone, start)
+    cron = croniter(expression, start_time=_wall(start))
+    tick = _latest(cron, ZoneInfo(timezone), start)
     if tick < start:
-        tick = _following(expression, tick)
+        tick = _following(cron, tick)
     while tick < end:
         yield tick
-        tick = _following(expression, tick)
+        tick = _following(cron, tick)
 
 
 def next_tick(expression: str, timezone: str, after: datetime) -> datetime:
@@ -78,39 +79,42 @@ def next_tick(expression: str, timezone: str, after: datetime) -> datetime:
     spring skips comes later by the gap, one in the hour that autumn repeats comes the second time; only a schedule of every
     hour ticks both times.
     """
-    return _following(expression, previous_tick(expression, timezone, after))
+    after = _instant(after)
+    cron = croniter(expression, start_time=_wall(after))
+    return _following(cron, _latest(cron, ZoneInfo(timezone), after))
 
 
 def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
     """The latest tick at or before that time, see :func:`next_tick`."""
     at = _instant(at)
-    tick = _tick_before(expression, ZoneInfo(timezone), at)
-    while (following := _following(expression, tick)) <= at:
+    return _latest(croniter(expression, start_time=_wall(at)), ZoneInfo(timezone), at)
+
+
+def _latest(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
+    tick = _tick_before(cron, zone, at)
+    while (following := _following(cron, tick)) <= at:
         tick = following
     return tick
 
 
-def _tick_before(expression: str, zone: ZoneInfo, at: datetime) -> datetime:
+def _tick_before(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
     """A tick at or before that time: the latest, unless the clock was changed the day before."""
     day_before = at - timedelta(days=1)
     if day_before.astimezone(zone).utcoffset() != at.astimezone(zone).utcoffset():
         # Which ticks exist around the change, only a walk from a tick before it tells.
         at = day_before
-    start = _wall(at.astimezone(zone)) + timedelta(seconds=1)
-    backwards = croniter(expression, start_time=start).all_prev(datetime)
+    backwards = cron.all_prev(datetime, start_time=_wall(at.astimezone(zone)) + timedelta(seconds=1))
     return next(tick for wall in backwards if (tick := _aware(wall, zone)) <= at)
 
 
-def _following(expression: str, tick: datetime) -> datetime:
+def _following(cron: croniter, tick: datetime) -> datetime:
     """The tick after that one, by the rule of Airflow's CronMixin."""
-    zone = tick.tzinfo
     wall = _wall(tick)
-    cron = croniter(expression, start_time=wall)
-    found: datetime = cron.get_next(datetime)
+    found: datetime = cron.get_next(datetime, start_time=wall)
     if cron.expanded[1] == ["*"]:
         # Ticks of every hour keep their distance: the hour that autumn repeats has its own.
-        return (tick.astimezone(UTC) + (found - wall)).astimezone(zone)
-    return _aware(found, zone)
+        return (tick.astimezone(UTC) + (found - wall)).astimezone(tick.tzinfo)
+    return _aware(found, tick.tzinfo)
 
 
 def _instant(time: datetime) -> datetime:

@@ -1,0 +1,75 @@
+"""Schema evolution: appending is legal, everything else is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_dynamic_tables.core.schema import Column, evolve
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
+
+OLD = (Column("id", "bigint", nullable=False), Column("name", "string", comment="of the customer"))
+
+
+def test_nothing_new() -> None:
+    assert evolve(OLD, OLD) == OLD
+
+
+def test_an_appended_column_is_nullable() -> None:
+    appended = Column("amount", "decimal(10,2)", nullable=False, comment="in euros")
+    assert evolve(OLD, (*OLD, appended)) == (*OLD, Column("amount", "decimal(10,2)", comment="in euros"))
+
+
+def test_the_first_schema_has_nothing_to_keep() -> None:
+    assert evolve((), OLD) == (Column("id", "bigint"), OLD[1])
+
+
+def test_nullability_of_old_columns_is_the_tables() -> None:
+    stricter = (OLD[0], Column("name", "string", nullable=False))
+    assert evolve(OLD, stricter) == OLD
+
+
+def test_a_new_comment_replaces_the_old_one() -> None:
+    assert evolve(OLD, (Column("id", "bigint", nullable=False, comment="key"), Column("name", "string"))) == (
+        Column("id", "bigint", nullable=False, comment="key"),
+        OLD[1],
+    )
+
+
+ILLEGAL = {
+    "dropped": ((OLD[0],), "no longer returns column 'name'"),
+    "all dropped": ((), "no longer returns column 'id'"),
+    "renamed": ((OLD[0], Column("title", "string")), "Column 2 was name string, but the query returns title string"),
+    "reordered": ((OLD[1], OLD[0]), "Column 1 was id bigint, but the query returns name string"),
+    "retyped": ((Column("id", "int", nullable=False), OLD[1]), "Column 1 was id bigint, but the query returns id int"),
+    "inserted": ((OLD[0], Column("x", "int"), OLD[1]), "Column 2 was name string, but the query returns x int"),
+    "other case": ((Column("ID", "bigint", nullable=False), OLD[1]), "Column 1 was id bigint, but the query returns ID bigint"),
+    "nulls": ((Column("id", "bigint"), OLD[1]), "'id' is not nullable, but the query may return nulls"),
+}
+
+
+@pytest.mark.parametrize(("new", "message"), ILLEGAL.values(), ids=ILLEGAL)
+def test_what_no_table_may_become(new: tuple[Column, ...], message: str) -> None:
+    with pytest.raises(SchemaEvolutionError, match=message) as caught:
+        evolve(OLD, new)
+    assert isinstance(caught.value, StageRejectedError)
+
+
+columns = st.lists(
+    st.builds(
+        Column,
+        st.text(min_size=1),
+        st.sampled_from(["int", "string", "array<struct<a:int>>"]),
+        st.booleans(),
+        st.none() | st.text(),
+    ),
+    max_size=6,
+).map(tuple)
+
+
+@given(columns, columns)
+def test_old_columns_come_first_and_unchanged(old: tuple[Column, ...], appended: tuple[Column, ...]) -> None:
+    evolved = evolve(old, old + appended)
+    assert evolved[: len(old)] == old
+    assert [column.name for column in evolved[len(old) :]] == [column.name for column in appended]
+    assert all(column.nullable for column in evolved[len(old) :])
+    assert evolve(evolved, old + tuple(evolved[len(old) :])) == evolved
