@@ -25,6 +25,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, 
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
+from airflow_dynamic_tables.services.previewing import not_supported_yet
 from airflow_dynamic_tables.services.upstream import parents_of
 from airflow_dynamic_tables.services.workspace import find_catalogs_file
 
@@ -85,16 +86,21 @@ def load_dynamic_tables(
 
 def _all_dags(path: Path, state: State) -> list[DAG]:
     definitions, mistakes = load_sound_definitions(path)
+    tables = definitions.tables.values()
+    # A table that nothing would refresh is no DAG but an error where its file is.
+    obstacles = ((table, not_supported_yet(table)) for table in tables)
+    mistakes = (*mistakes, *(Mistake(table.path, table.line, 1, f"{table.identifier}: {why}") for table, why in obstacles if why))
     for mistake in mistakes:
         log.error("%s", mistake)
     readers = _readers(definitions)
-    return [*(build_dag(table, definitions, state, readers) for table in definitions.tables.values()), *_broken_files(mistakes)]
+    dags = (build_dag(table, definitions, state, readers) for table in tables if not_supported_yet(table) is None)
+    return [*dags, *_broken_files(mistakes)]
 
 
 def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
     definitions = load_task_definitions(path, dag_id)
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
-    return [build_dag(table, definitions, state)] if table else []
+    return [build_dag(table, definitions, state)] if table and not_supported_yet(table) is None else []
 
 
 def _readers(definitions: Definitions) -> Readers:

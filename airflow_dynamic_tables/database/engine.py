@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError, MissingExtraError
 
 VERSION_TABLE = "dt_alembic_version"
+# It tells of every look at the schema version, in the log of every refresh.
+logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
+
 _UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait for one another
 
 

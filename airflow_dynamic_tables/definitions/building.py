@@ -55,7 +55,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         mode=decision.mode,
         mode_reason=decision.reason,
         freshness=decision.freshness,
-        cron=declared.schedule or defaults.schedule or cron_for(decision.freshness),
+        cron=declared.schedule or defaults.schedule or _cron(decision),
         comment=declared.comment,
         timezone=timezone,
         partition_keys=declared.partitioned_by,
@@ -120,3 +120,8 @@ def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
         if (match := FORMATTER_OPTION.fullmatch(option))
     }
     return {key: patterns[key] for key in declared.partitioned_by if key in patterns}
+
+
+def _cron(decision: ModeDecision) -> str | None:
+    """A table that is refreshed all the time has no schedule."""
+    return None if decision.mode is RefreshMode.CONTINUOUS else cron_for(decision.freshness)

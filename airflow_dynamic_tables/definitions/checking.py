@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.cron import cron_for
 from airflow_dynamic_tables.core.partitions import check_formatters
-from airflow_dynamic_tables.core.refresh_mode import FRESHNESS_THRESHOLD, RefreshMode
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations import FORMATTER_OPTION, TableDeclaration, did_you_mean
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
@@ -26,15 +26,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
 def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
     decision = mode_decision(entry, declared)
     key = "freshness" if declared.freshness else "refresh_mode" if declared.refresh_mode else "name"
-    mode_key = "refresh_mode" if declared.refresh_mode else key
-    if decision.mode is RefreshMode.CONTINUOUS:
-        place = mode_key if declared.refresh_mode == "continuous" else key
-        remedy = f"set refresh_mode: full, or a freshness of at least {FRESHNESS_THRESHOLD}"
-        yield entry.mistake(place, f"continuous refresh is not supported yet ({decision.reason}); {remedy}")
-        return
-    if decision.mode is RefreshMode.INCREMENTAL:
-        yield entry.mistake(mode_key, "incremental refresh is not supported yet; set refresh_mode: full")
-    if not (declared.schedule or entry.defaults.schedule):
+    if decision.mode is not RefreshMode.CONTINUOUS and not (declared.schedule or entry.defaults.schedule):
         try:
             cron_for(decision.freshness)
         except ValueError as error:

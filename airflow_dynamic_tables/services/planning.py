@@ -63,7 +63,7 @@ def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
 
 def obsolete(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
     """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
-    if partitions or current is None or request.schedule_time >= current.data_timestamp:
+    if partitions or current is None or current.data_timestamp is None or request.schedule_time >= current.data_timestamp:
         return None
     return Skipped(
         f"{request.table.identifier} is already fresh up to {current.data_timestamp.isoformat()} (version {current.number}); "

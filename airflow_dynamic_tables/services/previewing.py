@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.core.partitions import PartitionSpec, predicate, scheduled_partitions
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.model import DynamicTable
 
 
@@ -30,7 +31,8 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
 
     :param schedule_time: timezone-aware.
     """
-    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    continuous = table.mode is RefreshMode.CONTINUOUS
+    partitions = () if continuous else scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
     return TablePlan(
         identifier=str(table.identifier),
         freshness_seconds=table.freshness.seconds,
@@ -49,3 +51,10 @@ def statement(query: str, partitions: tuple[PartitionSpec, ...]) -> str:
     """The SQL of a refresh as a person reads it: the query, restricted to the partitions if there are any."""
     where = f"\nWHERE {predicate(partitions)}" if partitions else ""
     return f"SELECT * FROM (\n{query}\n){where}"
+
+
+def not_supported_yet(table: DynamicTable) -> str | None:
+    """Why a table that is defined rightly cannot be refreshed by this release; ``None`` when it can."""
+    if table.mode is RefreshMode.FULL:
+        return None
+    return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"

@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from airflow_dynamic_tables.catalog.base import JobState
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, StageRejectedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    StageRejectedError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.lifecycle import create
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped, action_of, obsolete, plan, requested_partitions
+from airflow_dynamic_tables.services.previewing import not_supported_yet
 from airflow_dynamic_tables.services.processes import current_process
 from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -77,9 +84,12 @@ def run(
 def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
+    :raises UnsupportedError: when the table's refresh mode is not built yet.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
     :raises UpstreamError: when a parent has no version yet.
     """
+    if obstacle := not_supported_yet(request.table):
+        raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     create(workspace, request.table, JobState.RUNNING)
     now = workspace.now()
     stage = Stage(
@@ -138,7 +148,8 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
     result = _result(planned)
     with steps.step("commit"):
         version = _staged(workspace, request).commit(
-            CommitRequest(result, planned.schedule_time, _versions(planned)),
+            # Partitions named by hand make the table as a whole no fresher.
+            CommitRequest(result, planned.schedule_time if request.partitions is None else None, _versions(planned)),
             before_publish=lambda: ledger.move_stage(token, (StageState.OPEN,), StageState.COMMITTING),
         )
     try:

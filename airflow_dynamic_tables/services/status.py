@@ -93,6 +93,7 @@ def _status(
     format_ = definition.format if definition else registered.format if registered else "iceberg"
     version = workspace.staging(identifier, format_).current(identifier.path)
     last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
+    fresh = version.data_timestamp if version else None
     handler = registered.refresh_handler if registered else None
     return TableStatus(
         identifier=str(identifier),
@@ -101,8 +102,8 @@ def _status(
         freshness=definition.freshness.text if definition else registered.freshness if registered else "",
         job_state=handler.job_state.value if handler else None,
         version=version.number if version else None,
-        data_timestamp=version.data_timestamp if version else None,
-        lag_seconds=int((workspace.now() - version.data_timestamp).total_seconds()) if version else None,
+        data_timestamp=fresh,
+        lag_seconds=int((workspace.now() - fresh).total_seconds()) if fresh else None,
         last_refresh=last.state.value if last else None,
         last_error=last.error if last else None,
         workflow_id=identifier.workflow_id,

@@ -51,11 +51,12 @@ def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: date
 def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
     required = previous_tick(parent.cron, parent.timezone, schedule_time)
     version = workspace.staging(parent.identifier, parent.format).current(parent.identifier.path)
-    if version is not None and version.data_timestamp >= required:
+    fresh = version.data_timestamp if version is not None else None
+    if fresh is not None and fresh >= required:
         return None
     last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)
     failed = last is not None and last.state in (RefreshState.FAILED, RefreshState.ABORTED) and last.schedule_time >= required
-    return PendingParent(parent.identifier, required, version.data_timestamp if version else None, failed)
+    return PendingParent(parent.identifier, required, fresh, failed)
 
 
 def late(waiting: Iterable[PendingParent]) -> UpstreamError:
@@ -71,4 +72,8 @@ def late(waiting: Iterable[PendingParent]) -> UpstreamError:
 
 
 def _freshness(parent: PendingParent) -> str:
-    return f"is so only up to {parent.data_timestamp.isoformat()}" if parent.data_timestamp else "has no version yet"
+    return (
+        f"is so only up to {parent.data_timestamp.isoformat()}"
+        if parent.data_timestamp
+        else "has not been refreshed by schedule yet"
+    )

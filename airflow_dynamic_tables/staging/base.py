@@ -32,10 +32,13 @@ class StagingContext:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a commit records in the table's own metadata beside the rows."""
+    """What a commit records in the table's own metadata beside the rows.
+
+    ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
+    """
 
     result: RefreshResult
-    data_timestamp: datetime
+    data_timestamp: datetime | None
     sources: Mapping[str, str] = field(default_factory=dict)
 
 

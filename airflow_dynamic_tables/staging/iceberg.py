@@ -235,6 +235,8 @@ class IcebergStagedTable(StagedTable):
                 raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
             if data_file.file_size_in_bytes != file.bytes:
                 raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
+            if data_file.record_count == 0:
+                continue  # nothing to publish, and no partition to read from it
             spec = _partition(data_file, metadata.spec(), metadata.schema())
             if not covers(spec):
                 raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
@@ -245,13 +247,12 @@ class IcebergStagedTable(StagedTable):
         return found
 
     def _summary(self, request: CommitRequest, previous: Version | None) -> dict[str, str]:
-        fresh = request.data_timestamp.astimezone(UTC)
-        if previous is not None:
-            fresh = max(fresh, previous.data_timestamp)
+        known = previous.data_timestamp if previous is not None else None
+        times = [time for time in (request.data_timestamp, known) if time is not None]
         return {
             TOKEN: self._context.token,
             NUMBER: str(previous.number + 1 if previous else 1),
-            DATA_TIMESTAMP: fresh.isoformat(),
+            **({DATA_TIMESTAMP: max(times).astimezone(UTC).isoformat()} if times else {}),
             SOURCES: json.dumps(dict(request.sources), sort_keys=True),
         }
 
@@ -353,7 +354,7 @@ def _version(snapshot: Snapshot) -> Version | None:
         number=int(summary.get(NUMBER) or 0),
         token=token,
         snapshot=str(snapshot.snapshot_id),
-        data_timestamp=datetime.fromisoformat(summary.get(DATA_TIMESTAMP) or ""),
+        data_timestamp=datetime.fromisoformat(fresh) if (fresh := summary.get(DATA_TIMESTAMP)) else None,
         committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
         sources=json.loads(summary.get(SOURCES) or "{}"),
     )

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.exceptions import (
     ConflictError,
     JobFailedError,
     StageRejectedError,
+    UnsupportedError,
     UpstreamError,
 )
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
@@ -283,6 +284,35 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
     run(workspace, replace(request_, token="t2"), write_numbers)
     assert pending(workspace, parents, at) == ()
     assert pending(workspace, parents, at + timedelta(days=1))[0].required == MARCH + timedelta(days=1)
+
+
+def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "days.yaml"
+    path.write_text(
+        "dynamic_tables: [{name: days, freshness: 1 day, partitioned_by: [x], query: SELECT 1 AS x,"
+        " options: {partition.fields.x.date-formatter: yyyy}}]\n"
+    )
+    (table,) = load_definitions(path).tables.values()
+    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=({"x": "1"},))
+    version = run(workspace, by_hand, lambda plan: write_numbers(plan, (1,)))
+    assert isinstance(version, Version)
+    assert version.data_timestamp is None
+    scheduled = replace(by_hand, token="t2", partitions=None, schedule_time=MARCH - timedelta(days=90))
+    version = run(workspace, scheduled, lambda plan: write_numbers(plan, ()))
+    assert isinstance(version, Version)
+    assert version.data_timestamp == scheduled.schedule_time
+    version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (1,)))
+    assert isinstance(version, Version)
+    assert version.data_timestamp == scheduled.schedule_time
+
+
+@pytest.mark.parametrize("settings", ["freshness: 3 minutes", "freshness: 1 day, refresh_mode: incremental"])
+def test_modes_that_are_not_built_yet_are_refused(workspace: Workspace, tmp_path: Path, settings: str) -> None:
+    path = tmp_path / "live.yaml"
+    path.write_text(f"dynamic_tables: [{{name: live, {settings}, query: SELECT 1 AS x}}]\n")
+    (table,) = load_definitions(path).tables.values()
+    with pytest.raises(UnsupportedError, match=r"refresh is not supported yet .* set refresh_mode: full"):
+        run(workspace, RefreshRequest(table, {}, MARCH, "t1", "o"), write_numbers)
 
 
 def test_a_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None:
