@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count, islice
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -11,17 +12,23 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.partitions import predicate
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.jobs.column_types import ddl, storable
+from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.files import list_files, write_text
 from airflow_dynamic_tables.jobs.sources import bind
 
-_DIRECTORY_KEY = "_partition_"
 _CONF = {
     # Partition folders hold text; Spark would guess dates and numbers from it.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # What Iceberg's readers understand.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "false",
+    # Rebalances partitions into as few files as their size allows.
     "spark.sql.adaptive.enabled": "true",
 }
+"""Settings that the promises hang on; anything else is as the user has it."""
 
 
 def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
@@ -35,6 +42,8 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     for source in plan.sources:
         bind(spark, source)
     frame = storable(_planned_rows(spark, plan))
+    for key in plan.partition_keys:
+        check_partition_key(frame.schema[key].dataType, key)
     _write(frame, plan)
     written = time.monotonic()
     rows, partitions = _written(spark, plan, frame)
@@ -67,7 +76,8 @@ def _write(frame: DataFrame, plan: RefreshPlan) -> None:
     The keys stay inside the files, where Iceberg wants them; their copies only name the folders.
     """
     keys = [F.col(quote(key)) for key in plan.partition_keys]
-    copies = [f"{_DIRECTORY_KEY}{number}" for number in range(len(keys))]
+    taken = {name.lower() for name in frame.columns}
+    copies = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(keys)))
     balanced = frame.hint("rebalance", *keys)
     for copy, key in zip(copies, keys, strict=True):
         balanced = balanced.withColumn(copy, key)

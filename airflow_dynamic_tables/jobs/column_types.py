@@ -24,9 +24,12 @@ _KNOWN = (
     T.TimestampNTZType,
 )
 
+_NAMING = (T.StringType, T.IntegerType, T.LongType, T.BooleanType, T.DateType)
+"""Types of partition keys whose values Spark and Iceberg write as the same text."""
+
 
 def storable(frame: DataFrame) -> DataFrame:
-    """The same rows in types the table can hold: tinyint and smallint become int, char and varchar become string.
+    """The same rows in types the table can hold: tinyint and smallint become int, text of any kind becomes string.
 
     :raises ValueError: for a type no table can hold, or two columns of one name; names them.
     """
@@ -41,11 +44,20 @@ def storable(frame: DataFrame) -> DataFrame:
     return frame.select(*columns)
 
 
+def check_partition_key(kind: T.DataType, key: str) -> None:
+    """Check that values of a type name a partition the same way in Spark and in the table.
+
+    :raises ValueError: when they do not; names the key.
+    """
+    if type(kind) not in _NAMING:
+        raise ValueError(f"partition key {key!r} has type {kind.simpleString()}; cast it to string, int or date in the query")
+
+
 def _storable(kind: T.DataType, column: str) -> T.DataType:
     if isinstance(kind, (T.ByteType, T.ShortType)):
         return T.IntegerType()
-    if isinstance(kind, (T.CharType, T.VarcharType)):
-        return T.StringType()
+    if isinstance(kind, (T.StringType, T.CharType, T.VarcharType)):
+        return T.StringType()  # without a collation
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_storable(kind.elementType, column), kind.containsNull)
     if isinstance(kind, T.MapType):

@@ -6,13 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.files import read_text, write_text
+from airflow_dynamic_tables.jobs.messages import message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,26 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             result = refresh(spark, plan)
         except Exception as error:
-            write_text(spark, plan.error_location, JobError(message(error), spark.sparkContext.applicationId).to_json())
-            print(f"Refresh of {plan.identifier} failed: {message(error)}", file=sys.stderr)
+            words = message(error)
+            print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)
+            write_text(spark, plan.error_location, JobError(words, spark.sparkContext.applicationId).to_json())
             return 1
         print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
         return 0
     finally:
         spark.stop()
-
-
-def message(error: BaseException) -> str:
-    """Spark's own words for an error: the innermost cause, without its Java stack."""
-    if isinstance(error, Py4JJavaError):
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        return str(cause.getMessage() or cause.toString()).split("\n\tat ")[0].strip()
-    if isinstance(error, PySparkException):
-        # Behind the first semicolon that ends a line Spark prints its query plan.
-        return str(error).split("\n\nJVM stacktrace:")[0].split(";\n", 1)[0].strip()
-    return str(error) or type(error).__name__
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
             raise ValueError(f"source {source.identifier} has neither files nor a schema")
         return spark.createDataFrame([], schema)
     reader = spark.read.format("parquet" if source.format == "iceberg" else source.format).options(**source.options)
+    # The files are names, not patterns: a partition value may hold brackets. And all of them are wanted.
+    reader = reader.option("__globPaths__", "false").option("ignoreMissingFiles", "false")
     if source.base_path is not None:
         reader = reader.option("basePath", source.base_path)
     if schema is not None:

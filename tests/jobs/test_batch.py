@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.main import message
+from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.staging.base import CommitRequest, StagingContext
 from airflow_dynamic_tables.staging.iceberg import IcebergStaging
 

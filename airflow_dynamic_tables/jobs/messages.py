@@ -1,0 +1,44 @@
+"""Spark's own words for an error, without plans and Java stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+_LONGEST = 4000
+_DEEPEST = 30
+
+
+def message(error: BaseException) -> str:
+    """What a person should read about an error of the job."""
+    if isinstance(error, Py4JJavaError):
+        text = _words(error.java_exception)
+    elif isinstance(error, PySparkException):
+        text = str(error)
+        if isinstance(error, AnalysisException) and not isinstance(error, ParseException):
+            text = text.partition(";\n")[0]  # the tree of the plan comes next
+    else:
+        text = str(error)
+    text = _without_stack(text) or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _words(java: Any) -> str:
+    """The innermost error that Spark named by a class of its own, and what caused it."""
+    causes = [java]
+    while len(causes) < _DEEPEST and (cause := causes[-1].getCause()) is not None:
+        causes.append(cause)
+    innermost = _without_stack(str(causes[-1].toString()))
+    named = [text for cause in causes if (text := str(cause.getMessage() or "")).startswith("[")]
+    if not named:
+        return innermost
+    text = _without_stack(named[-1])
+    return text if text in innermost else f"{text}: {innermost}"
+
+
+def _without_stack(text: str) -> str:
+    for sign in ("\n\nJVM stacktrace:", "\n\tat ", "\n\nDriver stacktrace:", "\nDriver stacktrace:"):
+        text = text.partition(sign)[0]
+    return text.strip()
