@@ -85,7 +85,7 @@ def test_partition_keys_of_other_types_are_named_as_text(
 @pytest.mark.parametrize("value", ["1.5D", "cast(1 AS decimal(9,2))", "TIMESTAMP'2024-01-01 00:00:00'", "X'00'", "array(1)"])
 def test_partition_keys_without_one_text_are_refused(spark: SparkSession, plan: Plan, value: str) -> None:
     planned = plan(f"SELECT {value} AS k, 1 AS n", partition_keys=("k",))
-    with pytest.raises(ValueError, match="partition key 'k' has type .*; cast it to string, int or date in the query"):
+    with pytest.raises(ValueError, match=r"partition key 'k' has type .*; cast it to string, int or date in the query"):
         refresh(spark, planned)
     assert not local(planned.data_location).exists()
 
@@ -98,7 +98,7 @@ def test_text_with_a_collation_becomes_plain_text(spark: SparkSession, plan: Pla
 @pytest.mark.parametrize("value", ["parse_json('{}')", "TIME'10:00:00'", "make_interval(1)"])
 def test_types_the_table_cannot_hold_are_refused_before_anything_is_written(spark: SparkSession, plan: Plan, value: str) -> None:
     planned = plan(f"SELECT named_struct('inner', {value}) AS outer")
-    with pytest.raises(ValueError, match="column 'outer' has type .*, which a table cannot hold"):
+    with pytest.raises(ValueError, match=r"column 'outer' has type .*, which a table cannot hold"):
         refresh(spark, planned)
     assert not local(planned.stage).exists()
 
@@ -155,7 +155,7 @@ def test_a_source_file_that_vanished_is_an_error(
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     files = (f"file://{tmp_path}/a.parquet", f"file://{tmp_path}/gone.parquet")
     source = SourceBinding("raw.o", "o", "parquet", "v1", files, schema="n BIGINT")
-    with pytest.raises(Exception, match="gone.parquet") as caught:
+    with pytest.raises(Exception, match=r"gone\.parquet") as caught:
         refresh(spark, plan("SELECT * FROM o", source))
     assert "gone.parquet" in message(caught.value)
 
@@ -163,7 +163,7 @@ def test_a_source_file_that_vanished_is_an_error(
 def test_a_damaged_source_file_is_named(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_text("this is not Parquet at all")
     source = SourceBinding("raw.o", "o", "parquet", "v1", (f"file://{tmp_path}/bad.parquet",), schema="n BIGINT")
-    with pytest.raises(Exception, match="bad.parquet") as caught:
+    with pytest.raises(Exception, match=r"bad\.parquet") as caught:
         refresh(spark, plan("SELECT * FROM o", source))
     told = message(caught.value)
     assert told.startswith("[FAILED_READ_FILE")
@@ -171,5 +171,5 @@ def test_a_damaged_source_file_is_named(spark: SparkSession, plan: Plan, tmp_pat
 
 
 def test_a_source_with_neither_files_nor_schema_is_named(spark: SparkSession, plan: Plan) -> None:
-    with pytest.raises(ValueError, match="source raw.o has neither files nor a schema"):
+    with pytest.raises(ValueError, match=r"source raw\.o has neither files nor a schema"):
         refresh(spark, plan("SELECT * FROM o", SourceBinding("raw.o", "o", "json", "v0")))
