@@ -1,0 +1,288 @@
+"""Named catalogs and the file that declares them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_dynamic_tables.catalog.manager import CatalogManager, Defaults, embedded_catalogs, load_catalogs, parse_catalogs
+from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError
+
+
+@pytest.fixture
+def defaults(tmp_path: Path) -> Defaults:
+    """Where catalogs without parameters keep their state."""
+    return Defaults(f"sqlite:///{tmp_path}/home/state.db", f"file://{tmp_path}/home/warehouse")
+
+
+@pytest.fixture
+def load(tmp_path: Path, defaults: Defaults) -> Callable[[str], CatalogManager]:
+    """Write a catalogs file and load it."""
+
+    def write_and_load(text: str) -> CatalogManager:
+        path = tmp_path / "project" / "catalogs.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return load_catalogs(path, defaults)
+
+    return write_and_load
+
+
+class CountingCatalog(MemoryCatalog):
+    """Counts how often it is opened and closed; can be down."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.opened = self.closed = 0
+        self.is_down = False
+
+    def open(self) -> None:
+        """Count, or fail."""
+        if self.is_down:
+            raise CatalogUnavailableError
+        self.opened += 1
+
+    def close(self) -> None:
+        """Count."""
+        self.closed += 1
+
+
+class TestManager:
+    def test_a_catalog_is_opened_when_it_is_first_needed_and_closed_at_the_end(self) -> None:
+        used, unused = CountingCatalog("used"), CountingCatalog("unused")
+        manager = CatalogManager("used")
+        manager.register(used)
+        manager.register(unused)
+        assert manager.names() == ["unused", "used"]
+        assert manager.get("used") is manager.get("used") is used
+        manager.close()
+        manager.close()
+        assert (used.opened, used.closed, unused.opened, unused.closed) == (1, 1, 0, 0)
+        manager.get("used")
+        assert used.opened == 2
+
+    def test_one_that_is_down_fails_only_those_that_need_it(self) -> None:
+        up, down = CountingCatalog("up"), CountingCatalog("down")
+        down.is_down = True
+        manager = CatalogManager("down")
+        manager.register(up)
+        manager.register(down)
+        assert manager.get("up") is up
+        assert str(manager.resolve("orders")) == "down.default.orders"
+        with pytest.raises(CatalogUnavailableError):
+            manager.get("down")
+        down.is_down = False
+        assert manager.get("down") is down
+
+    def test_an_unknown_one_is_told_with_the_known_ones(self) -> None:
+        manager = CatalogManager()
+        with pytest.raises(CatalogNotFoundError, match="There is no catalog lake; known are none"):
+            manager.get("lake")
+        manager.register(MemoryCatalog("b"))
+        manager.register(MemoryCatalog("a"))
+        with pytest.raises(CatalogNotFoundError, match="There is no catalog lake; known are a, b"):
+            manager.get("lake")
+
+    def test_registering_again_replaces(self) -> None:
+        manager = CatalogManager()
+        old, new = CountingCatalog("lake"), CountingCatalog("lake")
+        manager.register(old)
+        manager.get("lake")
+        manager.register(new)
+        assert manager.get("lake") is new
+        assert new.opened == 1
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("orders", TableIdentifier("lake", "sales", "orders")),
+            ("raw.orders", TableIdentifier("lake", "raw", "orders")),
+            ("other.raw.orders", TableIdentifier("other", "raw", "orders")),
+            ("`a.b`.`c``d`", TableIdentifier("lake", "a.b", "c`d")),
+            ("Umsätze", TableIdentifier("lake", "sales", "Umsätze")),
+        ],
+    )
+    def test_names_of_one_two_and_three_parts(self, text: str, expected: TableIdentifier) -> None:
+        manager = CatalogManager("lake")
+        manager.register(MemoryCatalog("lake", "sales"))
+        assert manager.resolve(text) == expected
+
+    @pytest.mark.parametrize("text", ["", ".", "a.", "a.b.c.d", "`a"])
+    def test_what_is_no_name(self, text: str) -> None:
+        manager = CatalogManager("lake")
+        manager.register(MemoryCatalog("lake"))
+        with pytest.raises(ConfigurationError):
+            manager.resolve(text)
+
+    def test_embedded_catalogs_have_any_name_and_one_database(self, defaults: Defaults, tmp_path: Path) -> None:
+        manager = embedded_catalogs(defaults)
+        lake = manager.get("lake")
+        assert isinstance(lake, SqlCatalog)
+        assert lake.list_databases() == ["default"]
+        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/home/warehouse/lake"
+        assert manager.get("other").list_databases() == ["default"]
+        assert (tmp_path / "home" / "state.db").is_file()
+        manager.close()
+
+
+class TestFile:
+    def test_flat(self, load: Callable[[str], CatalogManager], tmp_path: Path) -> None:
+        manager = load("""
+            catalogs:
+              - name: scratch
+                type: memory
+              - name: lake
+                type: sql
+                is-default: true
+                default-database: sales
+                connection-params: {url: "sqlite:///state/lake.db", warehouse: warehouse}
+        """)
+        assert manager.names() == ["lake", "scratch"]
+        assert str(manager.resolve("orders")) == "lake.sales.orders"
+        lake = manager.get("lake")
+        assert isinstance(lake, SqlCatalog)
+        assert lake.list_databases() == ["sales"]
+        assert (tmp_path / "project" / "state" / "lake.db").is_file()
+        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/project/warehouse"
+        manager.close()
+
+    def test_nested_as_in_the_seed(self, load: Callable[[str], CatalogManager]) -> None:
+        manager = load("""
+            catalogs:
+              - name: one
+                catalog:
+                  type: memory
+                  is-default: false
+                  default-db: db1
+              - name: two
+                catalog:
+                  type: memory
+                  is-default: true
+                  default-database: db2
+        """)
+        assert manager.names() == ["one", "two"]
+        assert str(manager.resolve("t")) == "two.db2.t"
+        assert manager.get("one").default_database == "db1"
+
+    def test_the_first_one_is_the_default_when_none_says_so(self, load: Callable[[str], CatalogManager]) -> None:
+        assert load("catalogs: [{name: b, type: memory}, {name: a, type: memory}]").default_catalog == "b"
+
+    def test_what_is_not_said_is_embedded(self, load: Callable[[str], CatalogManager], tmp_path: Path) -> None:
+        manager = load("catalogs: [{name: lake}]")
+        lake = manager.get("lake")
+        assert isinstance(lake, SqlCatalog)
+        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/home/warehouse/lake"
+        assert (tmp_path / "home" / "state.db").is_file()
+        manager.close()
+
+    def test_secrets_come_from_the_environment(
+        self, load: Callable[[str], CatalogManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PLACE", f"{tmp_path}/from environment")
+        monkeypatch.setenv("BUCKET", "s3://bucket")
+        manager = load("""
+            catalogs:
+              - name: lake
+                connection-params: {url: "sqlite:///${PLACE}/${BUCKET}.db", warehouse: "${BUCKET}/wh"}
+        """)
+        lake = manager.get("lake")
+        assert isinstance(lake, SqlCatalog)
+        assert lake.iceberg.properties["warehouse"] == "s3://bucket/wh"
+        assert list((tmp_path / "from environment").rglob("bucket.db"))
+        manager.close()
+
+    def test_a_catalog_that_is_down_is_no_reason_not_to_load(self, load: Callable[[str], CatalogManager]) -> None:
+        manager = load("""
+            catalogs:
+              - {name: far, is-default: true, connection-params: {url: "postgresql://me:pw@127.0.0.1:1/db"}}
+              - {name: near, type: memory}
+        """)
+        assert manager.get("near").list_databases() == ["default"]
+        with pytest.raises(CatalogUnavailableError):
+            manager.get("far")
+
+    @pytest.mark.parametrize(
+        ("text", "mistake"),
+        [
+            ("", "must hold a list 'catalogs' with at least one catalog."),
+            ("[]", "must hold a list 'catalogs' with at least one catalog."),
+            ("catalogs: {lake: {type: sql}}", "must hold a list 'catalogs' with at least one catalog."),
+            ("catalogs: []", "must hold a list 'catalogs' with at least one catalog."),
+            ("catalogs: [lake]", "every catalog needs a name."),
+            ("catalogs: [{type: sql}]", "every catalog needs a name."),
+            ("catalogs: [{name: 1}]", "every catalog needs a name."),
+            ("catalogs: [{name: ''}]", "every catalog needs a name."),
+            ("catalogs: [{name: a}, {name: a}]", "catalog a is declared twice."),
+            (
+                "catalogs: [{name: a, is-default: true}, {name: b, is-default: true}]",
+                "catalogs a and b cannot all be the default.",
+            ),
+            ("catalogs: [{name: a, type: hive}]", "catalog a: type 'hive' is not supported; use sql or memory."),
+            ("catalogs: [{name: a, type: jdbc}]", "catalog a: type 'jdbc' is not supported; use sql or memory."),
+            ("catalogs: [{name: a, type: 1}]", "catalog a: 'type' must be text."),
+            ("catalogs: [{name: a, is-default: 'yes'}]", "catalog a: 'is-default' must be true or false."),
+            ("catalogs: [{name: a, catalog: sql}]", "catalog a: 'catalog' must be a mapping."),
+            ("catalogs: [{name: a, connection-params: x}]", "catalog a: 'connection-params' must be a mapping."),
+            (
+                "catalogs: [{name: a, is_default: true}]",
+                "catalog a: unknown key 'is_default'; known are connection-params, default-database, is-default, name, type.",
+            ),
+            (
+                "catalogs: [{name: a, connection-params: {uri: x}}]",
+                "catalog a: unknown connection parameter 'uri'; known are url, warehouse.",
+            ),
+            (
+                "catalogs: [{name: a, connection-params: {url: 'postgresql://me:${DT_NO_SUCH}@host/db'}}]",
+                "catalog a: environment variable DT_NO_SUCH is not set.",
+            ),
+            (
+                "catalogs: [{name: a, connection-params: {url: 'mysql://host/db'}}]",
+                "catalog a: mysql is not supported; the state lives in SQLite or PostgreSQL.",
+            ),
+            (
+                "catalogs: [{name: a, connection-params: {url: 'secret'}}]",
+                "catalog a: The database URL is malformed; write for example postgresql://user@host/name.",
+            ),
+            (
+                "catalogs: [{name: a, connection-params: {url: 'sqlite:///:memory:'}}]",
+                "catalog a: SQLite in memory is gone with its connection; write sqlite:///path/to/state.db.",
+            ),
+        ],
+    )
+    def test_a_mistake_is_named(self, load: Callable[[str], CatalogManager], tmp_path: Path, text: str, mistake: str) -> None:
+        with pytest.raises(ConfigurationError) as raised:
+            load(text)
+        assert str(raised.value) == f"{tmp_path}/project/catalogs.yaml: {mistake}"
+
+    def test_all_mistakes_come_at_once(self, load: Callable[[str], CatalogManager]) -> None:
+        with pytest.raises(ConfigurationError) as raised:
+            load("catalogs: [{name: a, type: x}, {name: b, y: 1}, {name: c}, {name: c}]")
+        assert [line.split(": ", 1)[1][:25] for line in str(raised.value).splitlines()] == [
+            "catalog a: type 'x' is no",
+            "catalog b: unknown key 'y",
+            "catalog c is declared twi",
+        ]
+
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path, defaults: Defaults) -> None:
+        with pytest.raises(ConfigurationError, match=r"catalogs\.yaml: cannot be read \(No such file or directory\)"):
+            load_catalogs(tmp_path / "catalogs.yaml", defaults)
+
+    @pytest.mark.parametrize(("content", "mistake"), [(b"\xff\xfe", "must be UTF-8 text"), (b"catalogs: [", "line 1, column")])
+    def test_a_file_that_is_no_yaml(self, tmp_path: Path, defaults: Defaults, content: bytes, mistake: str) -> None:
+        (tmp_path / "catalogs.yaml").write_bytes(content)
+        with pytest.raises(ConfigurationError, match=mistake) as raised:
+            load_catalogs(tmp_path / "catalogs.yaml", defaults)
+        assert str(raised.value).startswith(f"{tmp_path}/catalogs.yaml: ")
+
+
+@pytest.mark.parametrize("content", [None, "catalogs", 1, {"catalogs": None}])
+def test_what_is_no_mapping_of_catalogs(content: Any, tmp_path: Path, defaults: Defaults) -> None:
+    with pytest.raises(ConfigurationError, match="must hold a list 'catalogs'"):
+        parse_catalogs(content, tmp_path, defaults, {})
