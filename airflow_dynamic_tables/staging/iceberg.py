@@ -8,23 +8,20 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC
 from typing import Any
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import describe
@@ -32,7 +29,6 @@ from airflow_dynamic_tables.core.plan import RefreshResult
 from airflow_dynamic_tables.core.schema import Column, evolve
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
-    CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
     StageRejectedError,
@@ -40,14 +36,9 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, spark_ddl, to_iceberg
+from airflow_dynamic_tables.staging import iceberg_tables as tables
 from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext, SupportsStaging, TableContent
 from airflow_dynamic_tables.storage import delete_folder
-
-TOKEN = "dynamic-tables.token"
-NUMBER = "dynamic-tables.version"
-DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
-SOURCES = "dynamic-tables.sources"
-FENCE = "dynamic-tables.fence"
 
 _ATTEMPTS = 10
 _NO_RETRIES = {TableProperties.COMMIT_NUM_RETRIES: "0"}
@@ -66,28 +57,28 @@ class IcebergStaging(SupportsStaging):
 
     def current(self, path: ObjectPath) -> Version | None:
         """See :meth:`SupportsStaging.current`."""
-        table = load(self._catalog, path)
-        return next(_versions(table), None) if table is not None else None
+        table = tables.load(self._catalog, path)
+        return next(tables.versions(table), None) if table is not None else None
 
     def versions(self, path: ObjectPath) -> list[Version]:
         """See :meth:`SupportsStaging.versions`."""
-        table = load(self._catalog, path)
-        return list(_versions(table))[::-1] if table is not None else []
+        table = tables.load(self._catalog, path)
+        return list(tables.versions(table))[::-1] if table is not None else []
 
     def read(self, path: ObjectPath) -> TableContent:
         """See :meth:`SupportsStaging.read`."""
         table = self._filled(path)
-        if _has_renamed_column(table):
+        if tables.has_renamed_column(table):
             raise _needs_runtime(path, "had a column renamed")
         tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise _needs_runtime(path, "holds delete files")
         files = tuple(sorted(task.file.file_path for task in tasks))
-        return TableContent(_current(table), files, spark_ddl(columns_of(table.schema())))
+        return TableContent(tables.snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
 
     def snapshot(self, path: ObjectPath) -> str:
         """See :meth:`SupportsStaging.snapshot`."""
-        return _current(self._filled(path))
+        return tables.snapshot_id(self._filled(path))
 
     def sample(self, path: ObjectPath, rows: int) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""
@@ -95,7 +86,7 @@ class IcebergStaging(SupportsStaging):
         return found
 
     def _filled(self, path: ObjectPath) -> Table:
-        table = load(self._catalog, path)
+        table = tables.load(self._catalog, path)
         if table is None or table.current_snapshot() is None:
             raise TableNotFoundError(f"Table {path} in catalog {self._catalog.name} does not exist or has no version yet.")
         return table
@@ -119,8 +110,8 @@ class IcebergStagedTable(StagedTable):
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(random.uniform(0.05, 0.1) * 2**attempt / 2)
-            table = load(self._catalog, self._path)
-            if landed := _find(table, self._context.token):
+            table = tables.load(self._catalog, self._path)
+            if landed := tables.find(table, self._context.token):
                 return landed
             transaction = self._transaction(table, request)
             before_publish()
@@ -130,18 +121,18 @@ class IcebergStagedTable(StagedTable):
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
-        return _find(load(self._catalog, self._path), self._context.token)
+        return tables.find(tables.load(self._catalog, self._path), self._context.token)
 
     def fence(self) -> bool:
         """See :meth:`StagedTable.fence`: an empty snapshot moves the table on, so that an older base no longer fits."""
         for _ in range(_ATTEMPTS):
-            table = load(self._catalog, self._path)
+            table = tables.load(self._catalog, self._path)
             if table is None:
                 return False
-            if _find(table, self._context.token):
+            if tables.find(table, self._context.token):
                 return True
             transaction = _keep_from_retrying(table).transaction()
-            with transaction.update_snapshot(snapshot_properties={FENCE: self._context.token}).fast_append():
+            with transaction.update_snapshot(snapshot_properties={tables.FENCE: self._context.token}).fast_append():
                 pass
             if self._publish(transaction):
                 return True
@@ -152,7 +143,7 @@ class IcebergStagedTable(StagedTable):
         delete_folder(self.begin())
 
     def _location(self) -> str:
-        table = load(self._catalog, self._path)
+        table = tables.load(self._catalog, self._path)
         if table is not None:
             return table.location().rstrip("/")
         warehouse = self._catalog.properties["warehouse"].rstrip("/")
@@ -162,7 +153,7 @@ class IcebergStagedTable(StagedTable):
         context = self._context
         if result.token != context.token:
             raise StageRejectedError(f"The result is of token {result.token}, not of {context.token}.")
-        covers = _covers(context.partitions)
+        covers = tables.coverage(context.partitions)
         for spec in result.partitions:
             if not covers(spec):
                 raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
@@ -176,9 +167,9 @@ class IcebergStagedTable(StagedTable):
         columns = request.result.columns
         transaction = self._creation(columns) if table is None else self._evolution(_keep_from_retrying(table), columns)
         added = self._data_files(transaction, request.result)
-        previous = next(_versions(table), None) if table is not None else None
+        previous = next(tables.versions(table), None) if table is not None else None
         producer = transaction.update_snapshot(snapshot_properties=self._summary(request, previous)).overwrite()
-        for file in _replaced(table, self._context.partitions) if table is not None else ():
+        for file in tables.data_files(table, self._context.partitions) if table is not None else ():
             producer.delete_data_file(file)
         for file in added:
             producer.append_data_file(file)
@@ -227,7 +218,7 @@ class IcebergStagedTable(StagedTable):
         metadata, io = transaction.table_metadata, load_file_io(self._catalog.properties, self._location())
         executor = ExecutorFactory.get_or_create()
         futures = [(file, executor.submit(parquet_file_to_data_file, io, metadata, file.path)) for file in result.files]
-        found, covers = [], _covers(self._context.partitions)
+        found, covers = [], tables.coverage(self._context.partitions)
         for file, future in futures:
             try:
                 data_file = future.result()
@@ -237,7 +228,7 @@ class IcebergStagedTable(StagedTable):
                 raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
             if data_file.record_count == 0:
                 continue  # nothing to publish, and no partition to read from it
-            spec = _partition(data_file, metadata.spec(), metadata.schema())
+            spec = tables.partition(data_file, metadata.spec(), metadata.schema())
             if not covers(spec):
                 raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
             found.append(data_file)
@@ -250,10 +241,10 @@ class IcebergStagedTable(StagedTable):
         known = previous.data_timestamp if previous is not None else None
         times = [time for time in (request.data_timestamp, known) if time is not None]
         return {
-            TOKEN: self._context.token,
-            NUMBER: str(previous.number + 1 if previous else 1),
-            **({DATA_TIMESTAMP: max(times).astimezone(UTC).isoformat()} if times else {}),
-            SOURCES: json.dumps(dict(request.sources), sort_keys=True),
+            tables.TOKEN: self._context.token,
+            tables.NUMBER: str(previous.number + 1 if previous else 1),
+            **({tables.DATA_TIMESTAMP: max(times).astimezone(UTC).isoformat()} if times else {}),
+            tables.SOURCES: json.dumps(dict(request.sources), sort_keys=True),
         }
 
     def _publish(self, transaction: Transaction) -> bool:
@@ -278,100 +269,12 @@ class IcebergStagedTable(StagedTable):
         return version
 
 
-@contextmanager
-def reaching(catalog: Catalog) -> Iterator[None]:
-    """Turn errors of the catalog's database into one sentence."""
-    try:
-        yield
-    except DBAPIError as error:
-        first_line = (str(error.orig).strip().splitlines() or ["connection failed"])[0]
-        raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {first_line}") from error
-
-
-def load(catalog: Catalog, path: ObjectPath) -> Table | None:
-    """A table of the catalog as it is now; ``None`` when there is none."""
-    with reaching(catalog):
-        try:
-            return catalog.load_table((path.database, path.name))
-        except NoSuchTableError:
-            return None
-
-
 def _keep_from_retrying(table: Table) -> Table:
     if _NO_RETRIES.items() <= table.properties.items():
         return table
     with table.transaction() as transaction:
         transaction.set_properties(_NO_RETRIES)
     return table
-
-
-def _covers(planned: tuple[Mapping[str, str], ...]) -> Callable[[Mapping[str, str]], bool]:
-    """Whether a plan covers a partition; a planned spec that leaves out keys stands for all their values."""
-    values: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for spec in planned:
-        values.setdefault(tuple(spec), set()).add(tuple(spec.values()))
-    return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
-
-
-def _replaced(table: Table, planned: tuple[Mapping[str, str], ...]) -> Iterator[DataFile]:
-    """The table's data files of the planned partitions."""
-    snapshot = table.current_snapshot()
-    specs, schema, covers = table.specs(), table.schema(), _covers(planned)
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if covers(_partition(entry.data_file, specs[entry.data_file.spec_id], schema)):
-                yield entry.data_file
-
-
-def _partition(file: DataFile, spec: PartitionSpec, schema: Any) -> dict[str, str]:
-    """A file's partition as text."""
-    values = {}
-    for position, field in enumerate(spec.fields):
-        kind = schema.find_field(field.source_id).field_type
-        values[field.name] = IdentityTransform[Any]().to_human_string(kind, file.partition[position])
-    return values
-
-
-def _versions(table: Table) -> Iterator[Version]:
-    """The table's versions, newest first, along the lineage of its current snapshot."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        if version := _version(snapshot):
-            yield version
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-
-
-def _find(table: Table | None, token: str) -> Version | None:
-    snapshots = table.snapshots() if table is not None else []
-    return next((_version(found) for found in snapshots if found.summary and found.summary.get(TOKEN) == token), None)
-
-
-def _version(snapshot: Snapshot) -> Version | None:
-    summary = snapshot.summary
-    if summary is None or (token := summary.get(TOKEN)) is None:
-        return None
-    return Version(
-        number=int(summary.get(NUMBER) or 0),
-        token=token,
-        snapshot=str(snapshot.snapshot_id),
-        data_timestamp=datetime.fromisoformat(fresh) if (fresh := summary.get(DATA_TIMESTAMP)) else None,
-        committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-        sources=json.loads(summary.get(SOURCES) or "{}"),
-    )
-
-
-def _current(table: Table) -> str:
-    snapshot = table.current_snapshot()
-    return str(snapshot.snapshot_id) if snapshot else ""
-
-
-def _has_renamed_column(table: Table) -> bool:
-    names: dict[int, str] = {}
-    for schema in table.schemas().values():
-        for field in schema.fields:
-            if names.setdefault(field.field_id, field.name) != field.name:
-                return True
-    return False
 
 
 def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:

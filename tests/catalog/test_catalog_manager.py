@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnava
 @pytest.fixture
 def defaults(tmp_path: Path) -> Defaults:
     """Where catalogs without parameters keep their state."""
-    return Defaults(f"sqlite:///{tmp_path}/home/state.db", f"file://{tmp_path}/home/warehouse")
+    return Defaults(f"sqlite:///{tmp_path}/state/state.db", f"file://{tmp_path}/state/warehouse")
 
 
 @pytest.fixture
@@ -126,9 +126,9 @@ class TestManager:
         lake = manager.get("lake")
         assert isinstance(lake, SqlCatalog)
         assert lake.list_databases() == ["default"]
-        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/home/warehouse/lake"
+        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/state/warehouse/lake"
         assert manager.get("other").list_databases() == ["default"]
-        assert (tmp_path / "home" / "state.db").is_file()
+        assert (tmp_path / "state" / "state.db").is_file()
         manager.close()
 
 
@@ -178,8 +178,8 @@ class TestFile:
         manager = load("catalogs: [{name: lake}]")
         lake = manager.get("lake")
         assert isinstance(lake, SqlCatalog)
-        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/home/warehouse/lake"
-        assert (tmp_path / "home" / "state.db").is_file()
+        assert lake.iceberg.properties["warehouse"] == f"file://{tmp_path}/state/warehouse/lake"
+        assert (tmp_path / "state" / "state.db").is_file()
         manager.close()
 
     def test_secrets_come_from_the_environment(
