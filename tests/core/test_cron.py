@@ -1,5 +1,6 @@
 """Cron: derived from a freshness, checked, walked as Airflow walks it."""
 
+from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -194,6 +195,20 @@ def test_previous_and_next_tick_enclose_any_time(cron: str, timezone: str, time:
         before.timestamp(),
         after.timestamp(),
     ]
+
+
+@pytest.mark.parametrize("timezone", [*FIVE_ZONES[:2], "Australia/Lord_Howe", "Africa/Cairo"])
+@pytest.mark.parametrize("cron", ["0 * * * *", "0 */2 * * *", "0,30 2 * * *"])
+def test_every_moment_of_the_days_around_a_change_has_its_ticks(cron: str, timezone: str) -> None:
+    for day in changes(timezone):
+        walked = list(ticks(cron, timezone, day - timedelta(days=3), day + timedelta(days=5)))
+        moments = [tick.timestamp() for tick in walked]
+        for minutes in range(-120, 28 * 60, 25):
+            # In the zone itself, where Python compares by the wall clock.
+            time = (day + timedelta(minutes=minutes)).astimezone(ZoneInfo(timezone))
+            position = bisect_right(moments, time.timestamp())
+            assert previous_tick(cron, timezone, time).timestamp() == moments[position - 1], time
+            assert next_tick(cron, timezone, time).timestamp() == moments[position], time
 
 
 def test_times_without_a_zone_are_refused() -> None:
