@@ -168,6 +168,9 @@ class ReadableCatalog(ABC):
     def close(self) -> None:
         """Let go of connections; idempotent."""
 
+    def upgrade(self) -> None:
+        """Bring the schema of its own state to this release, before ``open``; idempotent. Most catalogs have none."""
+
     @abstractmethod
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""

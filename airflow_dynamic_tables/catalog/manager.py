@@ -72,6 +72,14 @@ class CatalogManager:
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 
+    def upgrade(self) -> None:
+        """Bring the state of every registered catalog to this release's schema; idempotent.
+
+        :raises CatalogUnavailableError: when one cannot be reached.
+        """
+        for name in self.names():
+            self._catalogs[name].upgrade()
+
     def close(self) -> None:
         """Close every catalog that was opened."""
         for name in sorted(self._opened):

@@ -55,6 +55,10 @@ class SqlCatalog(ReadableWritableCatalog):
         self._iceberg = None
         self._database.close()
 
+    def upgrade(self) -> None:
+        """See :meth:`ReadableCatalog.upgrade`."""
+        self._database.upgrade()
+
     @property
     def iceberg(self) -> IcebergCatalog:
         """PyIceberg's catalog of the physical tables; its namespaces are the databases."""

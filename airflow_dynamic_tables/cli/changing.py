@@ -8,8 +8,7 @@ from argparse import Namespace
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
-from airflow_dynamic_tables.cli.state import settings, workspace
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.cli.state import workspace
 from airflow_dynamic_tables.services.lifecycle import create
 from airflow_dynamic_tables.services.sweeping import sweep
 
@@ -33,9 +32,8 @@ def gc(arguments: Namespace) -> int:
 
 
 def upgrade_database(arguments: Namespace) -> int:
-    """Bring the database to this release's schema."""
-    database = Database(settings(arguments).database_url)
-    database.upgrade()
-    database.close()
-    print(f"{database} is up to date.", file=sys.stderr)
+    """Bring the databases of ledger and catalogs to this release's schema."""
+    with workspace(arguments) as state:
+        state.upgrade()
+    print("Ledger and catalogs are up to date.", file=sys.stderr)
     return OK

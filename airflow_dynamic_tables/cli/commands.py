@@ -174,14 +174,14 @@ COMMANDS: tuple[Command | Group, ...] = (
     ),
     Group(
         "db",
-        "the database of ledger and embedded catalogs",
+        "the databases of ledger and catalogs",
         (
             Command(
                 "upgrade",
-                "create the tables of the database or bring them up to date",
+                "create the tables of the databases or bring them up to date",
                 f"{_PACKAGE}.changing.upgrade_database",
                 STATE,
-                "Create the tables of the ledger and the embedded catalogs, or migrate them to this release. The embedded "
+                "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. The embedded "
                 "default does it by itself; run this once per release for PostgreSQL.",
             ),
         ),

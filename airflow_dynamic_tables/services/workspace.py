@@ -100,6 +100,14 @@ class Workspace:
         for name in self.catalogs.names():
             self.catalogs.get(name).list_databases()
 
+    def upgrade(self) -> None:
+        """Bring the database of the ledger and those of all catalogs to this release's schema; idempotent.
+
+        :raises CatalogUnavailableError: when one cannot be reached.
+        """
+        Database(self.settings.database_url).upgrade()
+        self.catalogs.upgrade()
+
     def close(self) -> None:
         """Let go of every connection."""
         self.catalogs.close()

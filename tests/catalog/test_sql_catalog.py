@@ -25,6 +25,7 @@ from airflow_dynamic_tables.catalog.base import (
     CatalogView,
     RefreshHandler,
 )
+from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
@@ -327,5 +328,10 @@ class TestUnavailable:
     @pytest.mark.postgres
     def test_a_schema_that_is_behind(self, postgres: PostgresServer, tmp_path: Path) -> None:
         catalog = SqlCatalog("lake", Database(postgres.create_database("old_catalog")), f"file://{tmp_path}")
+        manager = CatalogManager("lake")
+        manager.register(catalog)
         with pytest.raises(ConfigurationError, match="run: dynamic-tables db upgrade"):
-            catalog.open()
+            manager.get("lake")
+        manager.upgrade()
+        assert manager.get("lake").list_databases() == ["default"]
+        manager.close()

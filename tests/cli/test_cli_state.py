@@ -68,6 +68,14 @@ def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables, proje
     assert not (project / "airflow").exists()
 
 
+def test_db_upgrade_makes_the_databases_of_catalogs_too(dynamic_tables, project: Path) -> None:
+    catalogs = "catalogs: [{name: lake, connection-params: {url: 'sqlite:///lake.db'}}, {name: scratch, type: memory}]"
+    (project / "mine.yaml").write_text(catalogs)
+    ran = dynamic_tables("db", "upgrade", "--database-url", f"sqlite:///{project}/other.db", "--catalogs", "mine.yaml")
+    assert (ran.code, ran.err) == (0, "Ledger and catalogs are up to date.\n")
+    assert (project / "lake.db").is_file()
+
+
 def test_the_option_wins_over_the_environment(dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", f"sqlite:///{project}/environment.db")
     dynamic_tables("create", "total")
