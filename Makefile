@@ -8,7 +8,7 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 	@$(BIN)/python scripts/demo.py
 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
-	@$(BIN)/python scripts/airflow.py
+	@$(BIN)/python scripts/run_airflow.py
 
 test: setup  ## everything that must be green
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from demo_home import BIN, DATA, DEFINITIONS, LOGS, environment
+from demo_home import BIN, DATA, DEFINITIONS, LOGS, SCALE, environment
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -25,7 +25,6 @@ from airflow_dynamic_tables.services.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings, find_catalogs_file
 
 SCHEDULE_TIME = "1995-06-17"
-SCALE = 0.01
 ROWS = 3
 
 console = Console(soft_wrap=True)
@@ -60,7 +59,8 @@ def main() -> int:
 def step(what: str) -> Iterator[None]:
     """Show that something runs, then how long it took."""
     started = time.monotonic()
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), transient=True) as progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         progress.add_task(what)
         yield
     console.print(f"[green]ok[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")

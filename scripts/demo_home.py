@@ -13,6 +13,8 @@ DATA = HOME / "data"
 LOGS = HOME / "logs"
 DEFINITIONS = ROOT / "dags" / "definitions"
 BIN = Path(sys.executable).parent
+SCALE = 0.01
+"""TPC-H scale factor of the demo's data; 1 is about 1 GB."""
 
 
 def environment() -> dict[str, str]:
