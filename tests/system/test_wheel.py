@@ -1,0 +1,64 @@
+"""The wheel, installed into an environment of its own: what ``pip install airflow-dynamic-tables`` gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[2]
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a program of an environment that has the wheel; its dependencies are those of this one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    _check([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)])
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _check([*pip, "--python", str(folder / "venv"), "install", "--quiet", "--no-deps", str(wheel)])
+    assert (packages / "airflow_dynamic_tables" / "py.typed").is_file()
+
+    def run(program: str, *arguments: str) -> str:
+        environ = {**os.environ, "AIRFLOW_HOME": str(folder / "home")}
+        return _check([str(folder / "venv" / "bin" / program), *arguments], env=environ)
+
+    return run
+
+
+def _check(command: list[str], env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd="/")
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_airflow_lists_the_provider(installed: Run) -> None:
+    assert "airflow-dynamic-tables" in installed("python", "-m", "airflow", "providers", "list", "--output", "plain")
+
+
+def test_airflow_has_the_commands(installed: Run) -> None:
+    told = installed("python", "-m", "airflow", "dynamic-tables", "--help")
+    assert all(command in told for command in ("validate", "plan", "refresh", "history"))
+
+
+def test_the_console_script_works_with_its_migrations(installed: Run) -> None:
+    assert "validate" in installed("dynamic-tables", "--help")
+    installed("dynamic-tables", "db", "upgrade")
+    assert installed("dynamic-tables", "history", "--output", "json").strip() == "[]"
+
+
+def test_nothing_is_taken_from_the_checkout(installed: Run) -> None:
+    code = "import airflow_dynamic_tables.cli.main as main; print(main.__file__)"
+    assert str(ROOT) not in installed("python", "-c", code)
