@@ -105,6 +105,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         self.poll_interval = poll_interval
         self._settings: Settings | None = None
         self._token: str | None = None
+        self._killed = False
 
     def catalog_hook(self) -> DynamicTableCatalogHook:
         """The hook to ledger and catalogs."""
@@ -126,6 +127,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """Kill Spark, then abort within the five seconds that Airflow gives; best effort."""
+        self._killed = True
         self._kill_spark()
         if self._settings is None or self._token is None:
             return
@@ -215,6 +217,8 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         os.environ["PATH"] = spark_environment(os.environ)["PATH"]
 
     def _submit(self, context: Context, plan: RefreshPlan) -> None:
+        if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage is gone
+            raise JobFailedError("The task was stopped before Spark began.")
         self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]

@@ -190,5 +190,6 @@ def expected_revenue(first: date, end: date) -> dict[str, float]:
 
 
 def spark_of(token: str) -> list[psutil.Process]:
-    """Processes that work for a refresh."""
-    return [found for found in psutil.process_iter(["cmdline"]) if any(token in word for word in found.info["cmdline"] or ())]
+    """Processes of Spark that work for a refresh."""
+    commands = ((found, " ".join(found.info["cmdline"] or ())) for found in psutil.process_iter(["cmdline"]))
+    return [found for found, command in commands if token in command and "--plan" in command]
