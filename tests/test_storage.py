@@ -21,7 +21,14 @@ def test_text_on_another_file_system() -> None:
 
 
 def test_only_data_files_are_listed_with_their_full_address(tmp_path: Path) -> None:
-    for name in ("ds=2024-01-01/a.parquet", "_ds=x/b.parquet", "_SUCCESS", ".c.crc", "_temporary/0/d.parquet", "ds=a b%2F/e.parquet"):
+    for name in (
+        "ds=2024-01-01/a.parquet",
+        "_ds=x/b.parquet",
+        "_SUCCESS",
+        ".c.crc",
+        "_temporary/0/d.parquet",
+        "ds=a b%2F/e.parquet",
+    ):
         file = tmp_path / "orders" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x")
