@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -50,13 +51,13 @@ def application_file() -> Path:
 
 
 def application_zip() -> Path:
-    """The package as the job needs it on the cluster: ``--py-files``; made once for every content, in the temporary folder."""
+    """The package as the job needs it on the cluster: ``--py-files``; made once for every content, in a private folder."""
     files = sorted(file for part in ("*.py", "core/*.py", "jobs/*.py") for file in _PACKAGE.glob(part))
     # Of the top level only what the job imports: the rest may want Airflow.
     files = [file for file in files if file.parent != _PACKAGE or file.name in ("__init__.py", "exceptions.py")]
     content = {str(file.relative_to(_PACKAGE.parent)): file.read_bytes() for file in files}
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"airflow_dynamic_tables-{os.getuid()}-{digest}.zip"
+    target = _private_folder() / f"airflow_dynamic_tables-{digest}.zip"
     if not target.exists():
         half = target.with_suffix(f".{os.getpid()}.writing")
         with zipfile.ZipFile(half, "w") as archive:
@@ -64,6 +65,19 @@ def application_zip() -> Path:
                 archive.writestr(name, data)
         half.replace(target)
     return target
+
+
+def _private_folder() -> Path:
+    """A folder of this user's below the temporary one.
+
+    :raises ConfigurationError: when somebody else made it first: the job would run what they put there.
+    """
+    folder = Path(tempfile.gettempdir()) / f"airflow-dynamic-tables-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
+        raise ConfigurationError(f"{folder} belongs to another user or is writable by others; remove it, or set TMPDIR.")
+    return folder
 
 
 def find_spark_submit(environ: Mapping[str, str]) -> str:

@@ -1,0 +1,63 @@
+"""What is handed to spark-submit, and where it is kept."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.definitions.model import SparkSettings
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.submitting import application_zip, find_spark_submit, spark_submit_command
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_the_zip_is_made_once_in_a_private_folder(temporary: Path) -> None:
+    first = application_zip()
+    made = first.stat().st_mtime_ns
+    assert application_zip() == first
+    assert first.stat().st_mtime_ns == made
+    assert first.parent.parent == temporary
+    assert first.parent.stat().st_mode & 0o077 == 0
+    names = zipfile.ZipFile(first).namelist()
+    assert "airflow_dynamic_tables/jobs/main.py" in names
+    assert not [name for name in names if "dag_factory" in name or "operators" in name]
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_folder_that_others_can_write_to_is_refused() -> None:
+    folder = application_zip().parent
+    folder.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="writable by others"):
+        application_zip()
+
+
+def test_a_link_is_refused(temporary: Path) -> None:
+    folder = application_zip().parent
+    folder.rename(temporary / "elsewhere")
+    folder.symlink_to(temporary / "elsewhere")
+    with pytest.raises(ConfigurationError, match="belongs to another user or is writable by others"):
+        application_zip()
+
+
+def test_the_settings_of_a_definition_become_options() -> None:
+    settings = SparkSettings(conf={"spark.executor.memory": "4g"}, deploy_mode="cluster", num_executors=3, py_files="extra.zip")
+    command = spark_submit_command("spark-submit", "s3a://lake/stage/_plan.json", settings, "yarn")
+    pairs = list(pairwise(command))
+    assert {("--master", "yarn"), ("--deploy-mode", "cluster"), ("--num-executors", "3")} <= set(pairs)
+    assert ("--conf", "spark.executor.memory=4g") in pairs
+    assert dict(pairs)["--py-files"].endswith(".zip,extra.zip")
+    assert command[-2:] == ["--plan", "s3a://lake/stage/_plan.json"]
+
+
+def test_a_missing_spark_submit_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"spark-submit was not found; set SPARK_HOME, or run: pip install"):
+        find_spark_submit({"SPARK_HOME": str(tmp_path), "PATH": str(tmp_path)})
