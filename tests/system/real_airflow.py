@@ -215,7 +215,9 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
             yield Stack(airflow, client)
     finally:
         for process in processes:
-            _stop(process)
+            process.terminate()
+        for process in processes:
+            _end(process)
 
 
 def _answers(client: httpx.Client) -> bool:
@@ -243,10 +245,9 @@ def _start(airflow: Airflow, component: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a component, and kill what is left of its session: workers and tasks may outlive it."""
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a component, and kill what is left of its session: workers and tasks may outlive it."""
     session = process.pid
-    process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(10)
     for left in psutil.process_iter():
