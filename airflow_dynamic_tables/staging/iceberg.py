@@ -11,16 +11,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
-from pyiceberg.manifest import DataFile
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
-from pyiceberg.utils.concurrent import ExecutorFactory
 from sqlalchemy.exc import IntegrityError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -29,6 +28,7 @@ from airflow_dynamic_tables.core.plan import RefreshResult
 from airflow_dynamic_tables.core.schema import Column, evolve
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
     StageRejectedError,
@@ -38,11 +38,10 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, spark_ddl, to_iceberg
 from airflow_dynamic_tables.staging import iceberg_tables as tables
 from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext, SupportsStaging, TableContent
+from airflow_dynamic_tables.staging.iceberg_files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.storage import delete_folder
 
 _ATTEMPTS = 10
-_NO_RETRIES = {TableProperties.COMMIT_NUM_RETRIES: "0"}
-"""PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
 
 
 class IcebergStaging(SupportsStaging):
@@ -68,11 +67,13 @@ class IcebergStaging(SupportsStaging):
     def read(self, path: ObjectPath) -> TableContent:
         """See :meth:`SupportsStaging.read`."""
         table = self._filled(path)
-        if tables.has_renamed_column(table):
-            raise _needs_runtime(path, "had a column renamed")
+        if why := tables.unreadable_by_name(table):
+            raise _needs_runtime(path, why)
         tasks = list(table.scan().plan_files())
         if any(task.delete_files for task in tasks):
             raise _needs_runtime(path, "holds delete files")
+        if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
+            raise _needs_runtime(path, "holds files that are not Parquet")
         files = tuple(sorted(task.file.file_path for task in tasks))
         return TableContent(tables.snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
 
@@ -102,7 +103,7 @@ class IcebergStagedTable(StagedTable):
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`."""
-        return f"{self._location()}/data/{quote(self._context.token, safe='')}"
+        return f"{self._location}/data/{quote(self._context.token, safe='')}"
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
@@ -131,7 +132,7 @@ class IcebergStagedTable(StagedTable):
                 return False
             if tables.find(table, self._context.token):
                 return True
-            transaction = _keep_from_retrying(table).transaction()
+            transaction = _without_retries(table).transaction()
             with transaction.update_snapshot(snapshot_properties={tables.FENCE: self._context.token}).fast_append():
                 pass
             if self._publish(transaction):
@@ -142,6 +143,7 @@ class IcebergStagedTable(StagedTable):
         """See :meth:`StagedTable.abort`."""
         delete_folder(self.begin())
 
+    @cached_property
     def _location(self) -> str:
         table = tables.load(self._catalog, self._path)
         if table is not None:
@@ -165,12 +167,11 @@ class IcebergStagedTable(StagedTable):
     def _transaction(self, table: Table | None, request: CommitRequest) -> Transaction:
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
         columns = request.result.columns
-        transaction = self._creation(columns) if table is None else self._evolution(_keep_from_retrying(table), columns)
+        transaction = self._creation(columns) if table is None else self._evolution(table, columns)
         added = self._data_files(transaction, request.result)
         previous = next(tables.versions(table), None) if table is not None else None
-        producer = transaction.update_snapshot(snapshot_properties=self._summary(request, previous)).overwrite()
-        for file in tables.data_files(table, self._context.partitions) if table is not None else ():
-            producer.delete_data_file(file)
+        summary = self._summary(request, previous)
+        producer = ReplaceFiles(transaction, self._io(), self._context.partitions, summary)
         for file in added:
             producer.append_data_file(file)
         producer.commit()
@@ -183,19 +184,16 @@ class IcebergStagedTable(StagedTable):
         properties = {
             "format-version": "2",
             TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
-            **_NO_RETRIES,
             **context.properties,
             **({"comment": context.comment} if context.comment else {}),
         }
         transaction = self._catalog.create_table_transaction(
-            (context.database, context.table), schema_of(columns), location=self._location(), properties=properties
+            (context.database, context.table), schema_of(columns), location=self._location, properties=properties
         )
         with transaction.update_spec() as spec:
             for key in context.partition_keys:
                 spec.add_identity(key)
-        # The files carry no field ids, so readers find columns by name.
-        mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-        return transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        return _find_columns_by_name(transaction)
 
     def _evolution(self, table: Table, columns: tuple[Column, ...]) -> Transaction:
         keys = tuple(field.name for field in table.spec().fields)
@@ -205,32 +203,34 @@ class IcebergStagedTable(StagedTable):
                 f"({', '.join(self._context.partition_keys)}); drop the table or give it another name."
             )
         known = columns_of(table.schema())
-        transaction = table.transaction()
-        appended = evolve(known, columns)[len(known) :]
-        if appended:
+        wanted = evolve(known, columns)
+        transaction = _without_retries(table).transaction()
+        if wanted != known:
             with transaction.update_schema() as update:
-                for column in appended:
-                    update.add_column(column.name, to_iceberg(column.type), doc=column.comment)
-        return transaction
+                for old, new in zip(known, wanted, strict=False):
+                    if old.comment != new.comment:
+                        update.update_column((new.name,), doc=new.comment)
+                for column in wanted[len(known) :]:
+                    update.add_column((column.name,), to_iceberg(column.type), doc=column.comment)
+        if self._context.comment and self._context.comment != table.properties.get("comment"):
+            transaction.set_properties(comment=self._context.comment)
+        return _find_columns_by_name(transaction)
+
+    def _io(self) -> FileIO:
+        return load_file_io(self._catalog.properties, self._location)
 
     def _data_files(self, transaction: Transaction, result: RefreshResult) -> list[DataFile]:
         """Read every footer: what is really there decides, not what the job says."""
-        metadata, io = transaction.table_metadata, load_file_io(self._catalog.properties, self._location())
-        executor = ExecutorFactory.get_or_create()
-        futures = [(file, executor.submit(parquet_file_to_data_file, io, metadata, file.path)) for file in result.files]
+        metadata = transaction.table_metadata
         found, covers = [], tables.coverage(self._context.partitions)
-        for file, future in futures:
-            try:
-                data_file = future.result()
-            except (OSError, ValueError) as error:
-                raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
-            if data_file.file_size_in_bytes != file.bytes:
-                raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
+        for data_file in read_footers(self._io(), metadata, result.files):
             if data_file.record_count == 0:
                 continue  # nothing to publish, and no partition to read from it
-            spec = tables.partition(data_file, metadata.spec(), metadata.schema())
+            spec = staged_partition(data_file, metadata)
             if not covers(spec):
-                raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
+                raise StageRejectedError(
+                    f"Staged file {data_file.file_path} is of partition {describe(spec)}, which was not planned."
+                )
             found.append(data_file)
         rows = sum(data_file.record_count for data_file in found)
         if rows != result.rows:
@@ -257,10 +257,18 @@ class IcebergStagedTable(StagedTable):
         except (CommitFailedException, TableAlreadyExistsError):
             return False
         except Exception as error:
+            if self._is_there():
+                return True
             raise CommitUnknownError(
                 f"Nobody knows whether the commit of {self._path} landed ({error}); it is looked up before anything is deleted."
             ) from error
         return True
+
+    def _is_there(self) -> bool:
+        """Whether a commit whose answer was lost landed; False proves nothing."""
+        with suppress(CatalogUnavailableError):
+            return self.outcome() is not None
+        return False
 
     def _landed(self) -> Version:
         version = self.outcome()
@@ -269,12 +277,20 @@ class IcebergStagedTable(StagedTable):
         return version
 
 
-def _keep_from_retrying(table: Table) -> Table:
-    if _NO_RETRIES.items() <= table.properties.items():
-        return table
-    with table.transaction() as transaction:
-        transaction.set_properties(_NO_RETRIES)
+def _without_retries(table: Table) -> Table:
+    """PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
+    properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table
+
+
+def _find_columns_by_name(transaction: Transaction) -> Transaction:
+    """Files of the job carry no field ids: without a name mapping nobody could read them."""
+    metadata = transaction.table_metadata
+    if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
+        mapping = metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    return transaction
 
 
 def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:

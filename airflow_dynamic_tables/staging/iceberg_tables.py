@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
@@ -30,7 +31,7 @@ FENCE = "dynamic-tables.fence"
 def load(catalog: Catalog, path: ObjectPath) -> Table | None:
     """A table of the catalog as it is now; ``None`` when there is none.
 
-    :raises CatalogUnavailableError: when the catalog's database cannot be reached.
+    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
     """
     try:
         return catalog.load_table((path.database, path.name))
@@ -39,9 +40,11 @@ def load(catalog: Catalog, path: ObjectPath) -> Table | None:
     except DBAPIError as error:
         first_line = (str(error.orig).strip().splitlines() or ["connection failed"])[0]
         raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {first_line}") from error
+    except OSError as error:
+        raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {catalog.name}: {error}") from error
 
 
-def coverage(planned: tuple[Mapping[str, str], ...]) -> Callable[[Mapping[str, str]], bool]:
+def coverage(planned: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str | None]], bool]:
     """Whether a plan covers a partition; a planned spec that leaves out keys stands for all their values."""
     values: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
     for spec in planned:
@@ -49,22 +52,12 @@ def coverage(planned: tuple[Mapping[str, str], ...]) -> Callable[[Mapping[str, s
     return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
 
 
-def data_files(table: Table, planned: tuple[Mapping[str, str], ...]) -> Iterator[DataFile]:
-    """The table's data files of the planned partitions."""
-    snapshot = table.current_snapshot()
-    specs, schema, covers = table.specs(), table.schema(), coverage(planned)
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if covers(partition(entry.data_file, specs[entry.data_file.spec_id], schema)):
-                yield entry.data_file
-
-
-def partition(file: DataFile, spec: PartitionSpec, schema: Any) -> dict[str, str]:
-    """A file's partition as text."""
-    values = {}
+def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
+    """A file's partition as text; ``None`` for null."""
+    values: dict[str, str | None] = {}
     for position, field in enumerate(spec.fields):
-        kind = schema.find_field(field.source_id).field_type
-        values[field.name] = IdentityTransform[Any]().to_human_string(kind, file.partition[position])
+        kind, value = schema.find_field(field.source_id).field_type, file.partition[position]
+        values[field.name] = None if value is None else IdentityTransform[Any]().to_human_string(kind, value)
     return values
 
 
@@ -103,11 +96,17 @@ def snapshot_id(table: Table) -> str:
     return str(snapshot.snapshot_id) if snapshot else ""
 
 
-def has_renamed_column(table: Table) -> bool:
-    """Whether some column had another name once: files of that time cannot be read by name."""
-    names: dict[int, str] = {}
+def unreadable_by_name(table: Table) -> str | None:
+    """Why the table's files cannot be read by the names of their columns; ``None`` when they can."""
+    names: dict[int, str | None] = {}
+    ids: dict[str | None, int] = {}
     for schema in table.schemas().values():
-        for field in schema.fields:
-            if names.setdefault(field.field_id, field.name) != field.name:
-                return True
-    return False
+        for field_id in schema.field_ids:
+            name = schema.find_column_name(field_id)
+            if names.setdefault(field_id, name) != name:
+                return f"had column {names[field_id]} renamed"
+            if ids.setdefault(name, field_id) != field_id:
+                return f"had column {name} dropped and made anew"
+            if schema.find_field(field_id).initial_default is not None:
+                return f"has a default for column {name}"
+    return None
