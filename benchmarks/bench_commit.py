@@ -47,7 +47,7 @@ def main() -> None:
         )
         catalog.close()
     what = f"commit of {PARTITIONS} partitions"
-    compare(what, measured["ours"], measured["rival"], "PyIceberg by hand", 1.5)
+    compare(what, measured["ours"], measured["rival"], "PyIceberg by hand")
     check(what, measured["ours"], "s", 3)
 
 

@@ -22,15 +22,20 @@ def interleave(rounds: int, **sides: Callable[[], float]) -> dict[str, list[floa
     return measured
 
 
-def compare(what: str, ours: Sequence[float], rival: Sequence[float], rival_name: str, target: float, slack: float = 0) -> None:
+def compare(
+    what: str, ours: Sequence[float], rival: Sequence[float], rival_name: str, target: float | None = None, slack: float = 0
+) -> None:
     """Print a ratio of medians in seconds with both sides.
 
-    :param target: the ratio that is aimed at.
+    :param target: the ratio that is aimed at, if one is.
     :param slack: seconds that ours may take on top.
     """
     a, b = statistics.median(ours), statistics.median(rival)
-    limit = f"<= {target:.2f}" + (f" + {slack:g} s" if slack else "")
-    print(f"{what}: ratio {a / b:.2f}; target {limit}: {_verdict(a, b * target + slack)}")
+    aim = ""
+    if target is not None:
+        limit = f"<= {target:.2f}" + (f" + {slack:g} s" if slack else "")
+        aim = f"; target {limit}: {_verdict(a, b * target + slack)}"
+    print(f"{what}: ratio {a / b:.2f}{aim}")
     print(f"  ours {spread(ours)}\n  {rival_name} {spread(rival)}")
 
 
