@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -122,7 +121,7 @@ def test_a_month_of_daily_partitions_is_backfilled(stack: Stack) -> None:
     assert revenue(stack, "weekly") == expected_revenue(date(2023, 12, 31), date(2024, 1, 28))
 
 
-@pytest.mark.skipif("DYNAMIC_TABLES_TEST_MONTH" not in os.environ, reason="set DYNAMIC_TABLES_TEST_MONTH: takes ten minutes")
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("refreshed")
 def test_a_month_is_backfilled_day_by_day(stack: Stack) -> None:
