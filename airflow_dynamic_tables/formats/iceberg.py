@@ -91,7 +91,11 @@ def schema_of(columns: Sequence[Column]) -> Schema:
     :raises UnsupportedError: names the column whose type Iceberg does not have.
     """
     ids = count(1)
-    return Schema(*(_field(next(ids), column, ids) for column in columns))
+    fields = [_field(next(ids), column, ids) for column in columns]
+    try:
+        return Schema(*fields)
+    except ValueError as error:
+        raise UnsupportedError(f"Iceberg cannot tell these columns apart: {error}") from error
 
 
 def to_iceberg(ddl: str, ids: Iterator[int] | None = None) -> IcebergType:
@@ -113,6 +117,10 @@ def spark_ddl(columns: Sequence[Column]) -> str:
 
 def _name(name: str) -> str:
     return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)
+
+
+def _unquote(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _field(number: int, column: Column, ids: Iterator[int]) -> NestedField:
@@ -154,7 +162,7 @@ def _parse(tokens: list[str], ids: Iterator[int], ddl: str) -> IcebergType:
         take("<")
         fields: list[NestedField] = []
         while not fields or take() == ",":
-            field_id, field, _ = next(ids), take().strip("`").replace("``", "`"), take(":")
+            field_id, field, _ = next(ids), _unquote(take()), take(":")
             fields.append(NestedField(field_id, field, nested(), required=False))
         return StructType(*fields)
     raise UnsupportedError(f"Iceberg has no type {name}; cast it to another type in the query.")

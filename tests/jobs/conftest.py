@@ -18,10 +18,14 @@ Plan = Callable[..., RefreshPlan]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def java() -> None:
     if shutil.which("java") is None:
         message = "needs Java: apt-get install -y openjdk-17-jre-headless"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be there
     builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
     for key, value in {
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,0 +1,75 @@
+"""The job as spark-submit runs it: from its zip, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.definitions.model import SparkSettings
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.services.submitting import submit
+from airflow_dynamic_tables.storage import read_text, write_text
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
+
+Plan = Callable[..., RefreshPlan]
+
+SETTINGS = SparkSettings(
+    conf={
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job finds the package in its zip, not because a test runs where the code is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
+def run(plan: RefreshPlan) -> list[str]:
+    lines: list[str] = []
+    write_text(plan.plan_location, plan.to_json())
+    submit(plan, SETTINGS, "local[2]", lines.append)
+    return lines
+
+
+def test_a_job_leaves_its_result(plan: Plan) -> None:
+    planned = plan("SELECT '1' AS ds, 1 AS n", partition_keys=("ds",))
+    lines = run(planned)
+    result = RefreshResult.from_json(read_text(planned.result_location))
+    assert (result.rows, result.partitions) == (1, ({"ds": "1"},))
+    assert result.application_id.startswith("local-")
+    assert f"Refresh of lake.sales.t: 1 rows, 1 files, {result.bytes} bytes" in lines
+
+
+def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
+    planned = plan("SELECT cast(raise_error('too bad') AS int) AS n")
+    with pytest.raises(JobFailedError) as caught:
+        run(planned)
+    assert str(caught.value) == "[USER_RAISED_EXCEPTION] too bad SQLSTATE: P0001"
+    assert caught.value.application_id is not None
+    assert "Refresh of lake.sales.t failed: [USER_RAISED_EXCEPTION] too bad" in caught.value.log_tail
+    with pytest.raises(FileNotFoundError):
+        read_text(planned.result_location)
+
+
+def test_a_job_that_dies_before_it_can_speak_is_quoted(plan: Plan) -> None:
+    with pytest.raises(JobFailedError, match=r"spark-submit ended with code 1: .*_plan\.json"):
+        submit(plan("SELECT 1"), SETTINGS, "local[2]", lambda _: None)
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_a_missing_java_is_one_sentence(plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    monkeypatch.setattr(os, "environ", environ | {"PATH": str(tmp_path)} | ({"JAVA_HOME": home} if home else {}))
+    with pytest.raises(ConfigurationError, match=r"There is no java .*; Spark needs Java 17: apt-get install"):
+        submit(plan("SELECT 1"), SETTINGS, "local[2]", lambda _: None)
