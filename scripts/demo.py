@@ -83,9 +83,10 @@ def report(workspace: Workspace, table: DynamicTable) -> None:
     details = show_table(workspace, table.identifier, limit=1)
     rows = sample(workspace, table.identifier, ROWS)
     refresh = next(iter(details.refreshes))
-    steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in refresh.seconds.items() if "." not in name)
     console.print(f"\n[bold]{table.identifier}[/] version {details.versions[0].number}, {refresh.reason}")
-    console.print(f"[dim]{refresh.rows} rows in {refresh.files} files; {steps}[/]")
+    if refresh.version:  # a table that make airflow has brought further already is left alone
+        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in refresh.seconds.items() if "." not in name)
+        console.print(f"[dim]{refresh.rows} rows in {refresh.files} files; {steps}[/]")
     shown = Table(*rows[0])
     for row in rows:
         shown.add_row(*map(str, row.values()))
