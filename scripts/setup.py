@@ -44,7 +44,7 @@ def install() -> None:
     step(
         "Airflow, PySpark and the other pinned packages (about 1.2 GB, once)",
         [
-            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", ".[pyspark,postgres]"),
+            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", ".[pyspark,postgres,hive]"),
             *("--group", "dev", "--group", "bench"),
         ],
     )

@@ -7,9 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from fault_report import FaultReport
 from hypothesis import settings
+from metastore_server import HiveMetastore, running_metastore
 from postgres_server import PostgresServer, postgres_binaries, running_postgres
 
 from airflow_dynamic_tables.database.engine import Database
@@ -25,6 +28,29 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+_FAULTS = FaultReport()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the tests of faults did and saw."""
+    if lines := _FAULTS.lines():
+        terminalreporter.section("faults")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def fault_report() -> FaultReport:
+    """Where tests count the faults they inject and the polls they make."""
+    return _FAULTS
+
+
+def missing_service(message: str) -> NoReturn:
+    """Skip at home, fail in CI."""
+    give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    give_up(message)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:  # noqa: ARG001 - pytest's signature
     """Remove the Airflow home."""
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
@@ -35,10 +61,34 @@ def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server."""
     binaries = postgres_binaries()
     if binaries is None:
-        give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        give_up("needs PostgreSQL: apt-get install -y postgresql")
+        missing_service("needs PostgreSQL: apt-get install -y postgresql")
     with running_postgres(binaries) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Java must be there."""
+    if shutil.which("java") is None:
+        missing_service("needs Java: apt-get install -y openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def hive_metastore(java: None) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it must be there
+    """A Hive metastore that keeps its state in Derby."""
+    with running_metastore() as metastore:
+        yield metastore
+
+
+@pytest.fixture(scope="session")
+def hive_metastore_on_postgres(java: None, postgres: PostgresServer) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it must be there
+    """A Hive metastore that keeps its state in PostgreSQL."""
+    if not Path("/usr/share/java/postgresql.jar").exists():
+        missing_service("needs PostgreSQL's JDBC driver: apt-get install -y libpostgresql-jdbc-java")
+    with running_metastore(
+        f"jdbc:{postgres.create_database('metastore')}".replace("postgres@", "") + "?user=postgres"
+    ) as metastore:
+        yield metastore
 
 
 @pytest.fixture(scope="session")

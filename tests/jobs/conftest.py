@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +13,6 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.plan import RefreshPlan, SourceBinding
 
 Plan = Callable[..., RefreshPlan]
-
-
-@pytest.fixture(scope="session")
-def java() -> None:
-    if shutil.which("java") is None:
-        message = "needs Java: apt-get install -y openjdk-17-jre-headless"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
 
 
 @pytest.fixture(scope="session")
