@@ -17,8 +17,8 @@ from airflow_dynamic_tables.core.freshness import Freshness
 SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg")
 FILE_FORMATS = ("parquet", "orc", "csv", "json")
 PLANNED_SOURCE_FORMATS = ("delta", "hive", "jdbc")
-SINK_FORMATS = ("iceberg",)
-PLANNED_SINK_FORMATS = ("hive", "delta", "jdbc", "parquet", "orc")
+SINK_FORMATS = ("iceberg", "parquet", "orc")
+PLANNED_SINK_FORMATS = ("hive", "delta", "jdbc")
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")

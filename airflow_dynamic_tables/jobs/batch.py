@@ -73,20 +73,25 @@ def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
 def _write(frame: DataFrame, plan: RefreshPlan) -> None:
     """One file for a small partition, several for a large one: AQE rebalances by the partition keys.
 
-    The keys stay inside the files, where Iceberg wants them; their copies only name the folders.
+    Iceberg wants the keys inside the files, so copies of them name the folders. In Hive's layout the folders alone have them.
     """
     keys = [F.col(quote(key)) for key in plan.partition_keys]
-    taken = {name.lower() for name in frame.columns}
-    copies = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(keys)))
-    balanced = frame.hint("rebalance", *keys)
-    for copy, key in zip(copies, keys, strict=True):
-        balanced = balanced.withColumn(copy, key)
-    balanced.write.mode("overwrite").partitionBy(*copies).parquet(plan.data_location)
+    balanced, folders = frame.hint("rebalance", *keys), list(plan.partition_keys)
+    if plan.format == "iceberg":
+        taken = {name.lower() for name in frame.columns}
+        folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(keys)))
+        for folder, key in zip(folders, keys, strict=True):
+            balanced = balanced.withColumn(folder, key)
+    balanced.write.mode("overwrite").partitionBy(*folders).format(_file_format(plan)).save(plan.data_location)
+
+
+def _file_format(plan: RefreshPlan) -> str:
+    return "parquet" if plan.format == "iceberg" else plan.format
 
 
 def _written(spark: SparkSession, plan: RefreshPlan, frame: DataFrame) -> tuple[int, tuple[dict[str, str], ...]]:
     """Rows in the stage and the partitions they are in, read back from it."""
-    stored = spark.read.schema(frame.schema).parquet(plan.data_location)
+    stored = spark.read.schema(frame.schema).format(_file_format(plan)).load(plan.data_location)
     if not plan.partition_keys:
         return stored.count(), ()
     keys = [F.col(quote(key)).cast("string") for key in plan.partition_keys]
@@ -94,5 +99,6 @@ def _written(spark: SparkSession, plan: RefreshPlan, frame: DataFrame) -> tuple[
     partitions = tuple(dict(zip(plan.partition_keys, row[:-1], strict=True)) for row in counts)
     for partition in partitions:
         if nulls := [key for key, value in partition.items() if value is None]:
-            raise ValueError(f"partition key {nulls[0]!r} is null in some rows; give them a value in the query")
+            empty = "" if plan.format == "iceberg" else " or empty"  # for the name of a folder both are the same
+            raise ValueError(f"partition key {nulls[0]!r} is null{empty} in some rows; give them a value in the query")
     return sum(row[-1] for row in counts), tuple(sorted(partitions, key=lambda spec: tuple(spec.values())))

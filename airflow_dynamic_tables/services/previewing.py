@@ -24,6 +24,7 @@ class TablePlan:
     partitions: tuple[PartitionSpec, ...]
     upstream: tuple[str, ...]
     statement: str
+    atomicity: str
 
 
 def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
@@ -44,6 +45,7 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
         partitions=partitions,
         upstream=tuple(map(str, table.upstream)),
         statement=statement(table.expanded_query, partitions),
+        atomicity=table.atomicity,
     )
 
 

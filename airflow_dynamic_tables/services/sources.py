@@ -6,10 +6,17 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from airflow_dynamic_tables.catalog.base import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plan import SourceBinding
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
-from airflow_dynamic_tables.exceptions import ConfigurationError, NotFoundError, UnsupportedError, UpstreamError
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    NotFoundError,
+    TableNotFoundError,
+    UnsupportedError,
+    UpstreamError,
+)
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.storage import list_files
 
@@ -34,7 +41,7 @@ def _bind(
 ) -> SourceBinding:
     if source is not None and source.format != "iceberg":
         return _bind_files(source, view)
-    return _bind_iceberg(workspace, table, identifier, view)
+    return _bind_table(workspace, table, identifier, view)
 
 
 def _view_name(identifier: TableIdentifier, number: int) -> str:
@@ -74,8 +81,8 @@ def _fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
     return f"files:{digest.hexdigest()[:16]}"
 
 
-def _bind_iceberg(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
-    staging = workspace.staging(identifier, "iceberg")
+def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
+    staging = workspace.staging(identifier, format_of(workspace, identifier))
     try:
         content = staging.read(identifier.path)
     except NotFoundError as error:
@@ -84,4 +91,22 @@ def _bind_iceberg(workspace: Workspace, table: DynamicTable, identifier: TableId
         if f"spark.sql.catalog.{identifier.catalog}" not in table.spark.conf:
             raise
         return SourceBinding(str(identifier), view, "iceberg", staging.snapshot(identifier.path), table=identifier.sql)
-    return SourceBinding(str(identifier), view, "iceberg", content.snapshot, files=content.files, schema=content.schema)
+    return SourceBinding(
+        identifier=str(identifier),
+        view=view,
+        format=content.format,
+        version=content.snapshot,
+        files=content.files,
+        base_path=content.base_path,
+        schema=content.schema,
+        partition_keys=content.partition_keys,
+    )
+
+
+def format_of(workspace: Workspace, identifier: TableIdentifier) -> str:
+    """The format of a table as its catalog has it; ``iceberg`` when it does not know the table."""
+    try:
+        found = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        return "iceberg"
+    return "iceberg" if isinstance(found, CatalogView) else found.format

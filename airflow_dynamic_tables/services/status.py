@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.sources import format_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -76,7 +77,7 @@ def sample(workspace: Workspace, identifier: TableIdentifier, rows: int) -> list
 
     :raises TableNotFoundError: when it has no version yet.
     """
-    return workspace.staging(identifier, "iceberg").sample(identifier.path, rows)
+    return workspace.staging(identifier, format_of(workspace, identifier)).sample(identifier.path, rows)
 
 
 def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:

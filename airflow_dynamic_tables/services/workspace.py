@@ -77,9 +77,15 @@ class Workspace:
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
         return catalog
 
-    def staging(self, identifier: TableIdentifier, format: str) -> SupportsStaging:  # noqa: A002 - the field's word
+    def staging(
+        self,
+        identifier: TableIdentifier,
+        format: str,  # noqa: A002 - the field's word
+        atomicity: str = "none",  # noqa: ARG002 - decides as soon as there is a format that cannot be staged
+    ) -> SupportsStaging:
         """How tables of that format are staged in that catalog.
 
+        :param atomicity: ``staged`` refuses a format that this catalog cannot commit in one step.
         :raises UnsupportedError: when the catalog cannot hold that format.
         """
         # PyIceberg and pyarrow take seconds to import, and Airflow imports this module whenever it parses a DAG file.

@@ -44,11 +44,18 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableContent:
-    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name."""
+    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
+
+    ``format`` is that of the table. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
+    has them; otherwise all columns are in the files.
+    """
 
     snapshot: str
     files: tuple[str, ...]
     schema: str
+    format: str = "iceberg"
+    base_path: str | None = None
+    partition_keys: tuple[str, ...] = ()
 
 
 class StagedTable(ABC):

@@ -87,6 +87,7 @@ def test_plan_is_the_frozen_contract(dynamic_tables, project: Path) -> None:
         "statement",
     }
     assert keys <= daily.keys()
+    assert daily["atomicity"] == "staged"
     assert daily["freshness_seconds"] == 86_400
     assert daily["refresh_mode"] == "FULL"
     assert "30 minutes" in daily["reason"]

@@ -48,6 +48,23 @@ def test_the_result_says_what_is_in_the_stage(spark: SparkSession, plan: Plan) -
     assert RefreshResult.from_json(Path(planned.result_location.removeprefix("file://")).read_text()) == result
 
 
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkSession, plan: Plan, kind: str) -> None:
+    query = "SELECT day, n, h FROM VALUES (DATE'2024-01-01', 1, 'a b/c'), (DATE'2024-01-02', 2, '%') AS v(day, n, h)"
+    result = refresh(spark, plan(query, partition_keys=("day", "h"), format=kind))
+    assert (result.rows, len(result.files)) == (2, 2)
+    assert result.partitions == ({"day": "2024-01-01", "h": "a b/c"}, {"day": "2024-01-02", "h": "%"})
+    assert [column.name for column in result.columns] == ["day", "n", "h"]
+    read = {"parquet": lambda path: pq.read_table(path, partitioning=None), "orc": pa_orc.read_table}[kind]
+    for file in result.files:
+        assert "/data/day=2024-01-0" in file.path
+        assert file.path.endswith(f".{kind}")
+        assert read(Path(file.path.removeprefix("file://"))).column_names == ["n"]
+    assert refresh(spark, plan("SELECT 1 AS a WHERE false", format=kind)).rows == 0
+    with pytest.raises(ValueError, match="null or empty"):
+        refresh(spark, plan("SELECT '' AS ds, 1 AS n", partition_keys=("ds",), format=kind))
+
+
 def test_only_planned_partitions_are_written(spark: SparkSession, plan: Plan) -> None:
     query = "SELECT ds, h, 1 AS n FROM VALUES ('1', '00'), ('1', '01'), ('2', '00') AS v(ds, h)"
     result = refresh(spark, plan(query, partition_keys=("ds", "h"), partitions=({"ds": "1", "h": "01"}, {"ds": "3", "h": "00"})))
