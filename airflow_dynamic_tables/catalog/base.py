@@ -1,7 +1,8 @@
 """Catalogs: what they hold and what they can do (FLIP-30).
 
-Names are case-sensitive and may hold any character. ``ignore_if_exists`` / ``ignore_if_not_exists`` turn exactly that
-error into "nothing happened"; a missing database is always an error on create. What a catalog cannot do raises
+Names are case-sensitive and may hold any character, except that functions are the same in any case of letters.
+``ignore_if_exists`` / ``ignore_if_not_exists`` turn exactly that error into "nothing happened"; a missing database is always
+an error on create. Reading what a catalog cannot hold finds nothing; writing it raises
 :class:`~airflow_dynamic_tables.exceptions.UnsupportedError`, which is what the methods here do until a catalog overrides
 them. Every method may raise :class:`~airflow_dynamic_tables.exceptions.CatalogUnavailableError`.
 """
@@ -9,150 +10,33 @@ them. Every method may raise :class:`~airflow_dynamic_tables.exceptions.CatalogU
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDatabase,
+    CatalogFunction,
+    CatalogPartition,
+    CatalogView,
+    ColumnStatistics,
+    TableStatistics,
+)
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     DatabaseAlreadyExistsError,
     DatabaseNotFoundError,
+    FunctionAlreadyExistsError,
+    FunctionNotFoundError,
+    InvalidPartitionError,
     NotEmptyError,
+    PartitionAlreadyExistsError,
+    PartitionNotFoundError,
     TableAlreadyExistsError,
     TableNotFoundError,
     UnsupportedError,
 )
-
-PartitionSpec = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogDatabase:
-    """A database: a comment and properties."""
-
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogTable:
-    """A table that something else fills: how to read it is in ``format``, ``location`` and ``options``."""
-
-    columns: tuple[Column, ...] = ()
-    comment: str | None = None
-    partition_keys: tuple[str, ...] = ()
-    format: str = "iceberg"
-    location: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-class JobState(StrEnum):
-    """State of the job or workflow that refreshes a dynamic table."""
-
-    INITIALIZING = "INITIALIZING"
-    RUNNING = "RUNNING"
-    SUSPENDED = "SUSPENDED"
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshHandler:
-    """Which job or workflow refreshes a dynamic table (seed: RefreshJobHandler).
-
-    ``job_detail`` is ``{"schedulerType", "endpoint", "workflowId"}`` in FULL and INCREMENTAL mode and
-    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode.
-    """
-
-    actual_refresh_mode: RefreshMode
-    job_state: JobState = JobState.INITIALIZING
-    job_detail: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogDynamicTable:
-    """A table whose content is defined by a query and kept fresh (seed: CatalogDynamicTable).
-
-    ``freshness`` is normalised text such as ``1 day``; ``declared_refresh_mode`` may be AUTO, the handler has the actual
-    one. ``snapshot`` is the format's id of the current version, ``None`` before the first commit.
-    """
-
-    columns: tuple[Column, ...]
-    original_query: str
-    expanded_query: str
-    freshness: str
-    declared_refresh_mode: RefreshMode
-    refresh_handler: RefreshHandler
-    comment: str | None = None
-    partition_keys: tuple[str, ...] = ()
-    format: str = "iceberg"
-    location: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
-    snapshot: str | None = None
-
-    @property
-    def is_partitioned(self) -> bool:
-        """Whether the table has partition keys."""
-        return bool(self.partition_keys)
-
-    def copy(self, options: Mapping[str, str]) -> CatalogDynamicTable:
-        """The same table with other options."""
-        return replace(self, options=dict(options))
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogView:
-    """A view: its text as written and with every name fully qualified."""
-
-    original_query: str
-    expanded_query: str
-    columns: tuple[Column, ...] = ()
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogFunction:
-    """A function: ``language`` is ``java`` (``name`` a class) or ``python`` (``name`` is ``module:callable``)."""
-
-    name: str
-    language: str = "java"
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogPartition:
-    """One partition of a table; ``spec`` has exactly the table's partition keys."""
-
-    spec: PartitionSpec
-    location: str | None = None
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TableStatistics:
-    """Size of a table or partition; ``None`` means unknown."""
-
-    rows: int | None = None
-    bytes: int | None = None
-    files: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStatistics:
-    """Statistics of one column; ``None`` means unknown. ``minimum`` and ``maximum`` are text."""
-
-    nulls: int | None = None
-    distinct: int | None = None
-    minimum: str | None = None
-    maximum: str | None = None
-
-
-AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
 
 
 class ReadableCatalog(ABC):
@@ -220,34 +104,63 @@ class ReadableCatalog(ABC):
     def table_exists(self, path: ObjectPath) -> bool:
         """Whether there is a table, dynamic table or view of that name."""
 
-    def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
-        """Specs of the partitions that agree with ``spec``, sorted.
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """The partitions that agree with ``spec``, in order of their values; one look, however many there are.
 
         :raises TableNotFoundError: when the table is missing.
         :raises InvalidPartitionError: when it is not partitioned or ``spec`` has an unknown key.
         """
-        raise self._unsupported("partitions")
+        self._partition_keys(path, self.get_table(path), spec or {})
+        return []
+
+    def list_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
+        """Specs of :meth:`get_partitions`, which see."""
+        return [dict(partition.spec) for partition in self.get_partitions(path, spec)]
 
     def get_partition(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
         """One partition.
 
         :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
         """
-        raise self._unsupported("partitions")
+        try:
+            found = self.get_partitions(path, spec)
+        except (TableNotFoundError, InvalidPartitionError) as error:
+            raise self._no_partition(path, spec) from error
+        for partition in found:
+            if partition.spec == spec:
+                return partition
+        raise self._no_partition(path, spec)
+
+    def partition_exists(self, path: ObjectPath, spec: PartitionSpec) -> bool:
+        """Whether there is such a partition; not when its table is missing."""
+        try:
+            self.get_partition(path, spec)
+        except PartitionNotFoundError:
+            return False
+        return True
 
     def list_functions(self, database: str) -> list[str]:
-        """Names of the functions of a database, sorted.
+        """Names of the functions of a database in lower case, sorted; none in a catalog that cannot hold any.
 
         :raises DatabaseNotFoundError: when the database is missing.
         """
-        raise self._unsupported("functions")
+        self.get_database(database)
+        return []
 
     def get_function(self, path: ObjectPath) -> CatalogFunction:
         """One function.
 
         :raises FunctionNotFoundError: when it or its database is missing.
         """
-        raise self._unsupported("functions")
+        raise self._no_function(path)
+
+    def function_exists(self, path: ObjectPath) -> bool:
+        """Whether there is a function of that name."""
+        try:
+            self.get_function(path)
+        except FunctionNotFoundError:
+            return False
+        return True
 
     def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
         """Statistics of a table or of one of its partitions.
@@ -255,14 +168,16 @@ class ReadableCatalog(ABC):
         :raises TableNotFoundError: when the table is missing.
         :raises PartitionNotFoundError: when the partition is missing.
         """
-        raise self._unsupported("statistics")
+        self.get_table(path)
+        return TableStatistics() if spec is None else self.get_partition(path, spec).statistics
 
     def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
         """Statistics by column name; columns without any are left out.
 
         :raises TableNotFoundError: when the table is missing.
         """
-        raise self._unsupported("statistics")
+        self.get_table(path)
+        return {}
 
     def _unsupported(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"Catalog {self.name} ({type(self).__name__}) does not support {what}.")
@@ -281,6 +196,44 @@ class ReadableCatalog(ABC):
 
     def _table_exists_already(self, path: ObjectPath) -> TableAlreadyExistsError:
         return TableAlreadyExistsError(f"Table (or view) {path} already exists in catalog {self.name}.")
+
+    def _no_function(self, path: ObjectPath) -> FunctionNotFoundError:
+        return FunctionNotFoundError(f"Function {path} does not exist in catalog {self.name}.")
+
+    def _function_exists_already(self, path: ObjectPath) -> FunctionAlreadyExistsError:
+        return FunctionAlreadyExistsError(f"Function {path} already exists in catalog {self.name}.")
+
+    def _no_partition(self, path: ObjectPath, spec: PartitionSpec) -> PartitionNotFoundError:
+        return PartitionNotFoundError(f"Partition {describe(spec)} of table {path} in catalog {self.name} does not exist.")
+
+    def _partition_exists_already(self, path: ObjectPath, spec: PartitionSpec) -> PartitionAlreadyExistsError:
+        return PartitionAlreadyExistsError(f"Partition {describe(spec)} of table {path} in catalog {self.name} already exists.")
+
+    def _partition_keys(self, path: ObjectPath, table: AnyTable, spec: PartitionSpec) -> tuple[str, ...]:
+        """The table's partition keys, once it is known that it has some, and among them those of a (partial) spec.
+
+        :raises InvalidPartitionError: when not.
+        """
+        keys = () if isinstance(table, CatalogView) else table.partition_keys
+        if not keys:
+            raise InvalidPartitionError(f"Table {path} in catalog {self.name} is not partitioned.")
+        if unknown := sorted(set(spec) - set(keys)):
+            raise InvalidPartitionError(
+                f"Table {path} in catalog {self.name} has no partition key {unknown[0]}; its keys are {', '.join(keys)}."
+            )
+        return keys
+
+    def _full_spec(self, path: ObjectPath, table: AnyTable, spec: PartitionSpec) -> dict[str, str]:
+        """The spec of one partition in the order of the table's keys.
+
+        :raises InvalidPartitionError: when it does not have exactly these keys.
+        """
+        keys = self._partition_keys(path, table, {})
+        try:
+            check_spec(spec, keys)
+        except ValueError as error:
+            raise InvalidPartitionError(f"Table {path} in catalog {self.name}: {error}.") from error
+        return {key: spec[key] for key in keys}
 
     def _other_kind(self, path: ObjectPath, found: AnyTable, new: AnyTable) -> CatalogError:
         kinds = f"{type(found).__name__} cannot become a {type(new).__name__}"
@@ -343,10 +296,17 @@ class ReadableWritableCatalog(ReadableCatalog):
         """
 
     def create_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_exists: bool = False) -> None:
-        """
+        """One of :meth:`create_partitions`, which see."""
+        self.create_partitions(path, (partition,), ignore_if_exists=ignore_if_exists)
+
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
+        """Create all of them or, on an error, none.
+
         :raises TableNotFoundError: when the table is missing.
-        :raises InvalidPartitionError: when it is not partitioned or the spec is not its full key set.
-        :raises PartitionAlreadyExistsError: when the partition exists.
+        :raises InvalidPartitionError: when it is not partitioned or a spec is not its full key set.
+        :raises PartitionAlreadyExistsError: when a partition exists.
         """
         raise self._unsupported("changing partitions")
 
@@ -363,30 +323,30 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises DatabaseNotFoundError: when the database is missing.
         :raises FunctionAlreadyExistsError: when the name is taken.
         """
-        raise self._unsupported("functions")
+        raise self._unsupported("changing functions")
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
         """:raises FunctionNotFoundError: when it is missing."""
-        raise self._unsupported("functions")
+        raise self._unsupported("changing functions")
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """
         :raises FunctionNotFoundError: when it is missing.
         :raises FunctionAlreadyExistsError: when the new name is taken.
         """
-        raise self._unsupported("functions")
+        raise self._unsupported("changing functions")
 
     def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
         """:raises FunctionNotFoundError: when it is missing."""
-        raise self._unsupported("functions")
+        raise self._unsupported("changing functions")
 
     def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
         """
         :raises TableNotFoundError: when the table is missing.
         :raises PartitionNotFoundError: when the partition is missing.
         """
-        raise self._unsupported("statistics")
+        raise self._unsupported("changing statistics")
 
     def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
         """:raises TableNotFoundError: when the table is missing."""
-        raise self._unsupported("statistics")
+        raise self._unsupported("changing statistics")

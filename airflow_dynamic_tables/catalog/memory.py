@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from airflow_dynamic_tables.catalog.base import (
-    AnyTable,
-    CatalogDatabase,
-    CatalogDynamicTable,
-    CatalogView,
-    ReadableWritableCatalog,
-)
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 
 

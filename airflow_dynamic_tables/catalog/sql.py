@@ -13,15 +13,9 @@ from pyiceberg.transforms import IdentityTransform
 from sqlalchemy import ColumnElement, Connection, Table, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
-from airflow_dynamic_tables.catalog.base import (
-    AnyTable,
-    CatalogDatabase,
-    CatalogDynamicTable,
-    CatalogTable,
-    CatalogView,
-    ReadableWritableCatalog,
-)
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.sql_rows import ENTRIES, PHYSICAL, REGISTERS, Register, decode, encode
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyiceberg.catalog.sql import IcebergTables
 from sqlalchemy import ColumnElement, Table
 
-from airflow_dynamic_tables.catalog.base import (
+from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
     CatalogTable,

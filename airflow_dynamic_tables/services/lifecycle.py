@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 
-from airflow_dynamic_tables.catalog.base import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
 from airflow_dynamic_tables.services.workspace import Workspace

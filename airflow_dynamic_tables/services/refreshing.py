@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from airflow_dynamic_tables.catalog.base import JobState
+from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (

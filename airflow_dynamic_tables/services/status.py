@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_dynamic_tables.catalog.base import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable

@@ -18,15 +18,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType, TimeType
 
-from airflow_dynamic_tables.catalog.base import (
-    CatalogDatabase,
-    CatalogDynamicTable,
-    CatalogTable,
-    CatalogView,
-    RefreshHandler,
-)
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView, RefreshHandler
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column

@@ -1,0 +1,151 @@
+"""What a catalog holds, as values: databases, tables, dynamic tables, views, functions, partitions, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Stands in a partition spec for null, as Hive and Spark write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDatabase:
+    """A database: a comment and properties."""
+
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table that something else fills: how to read it is in ``format``, ``location`` and ``options``."""
+
+    columns: tuple[Column, ...] = ()
+    comment: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    format: str = "iceberg"
+    location: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class JobState(StrEnum):
+    """State of the job or workflow that refreshes a dynamic table."""
+
+    INITIALIZING = "INITIALIZING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshHandler:
+    """Which job or workflow refreshes a dynamic table (seed: RefreshJobHandler).
+
+    ``job_detail`` is ``{"schedulerType", "endpoint", "workflowId"}`` in FULL and INCREMENTAL mode and
+    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode.
+    """
+
+    actual_refresh_mode: RefreshMode
+    job_state: JobState = JobState.INITIALIZING
+    job_detail: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDynamicTable:
+    """A table whose content is defined by a query and kept fresh (seed: CatalogDynamicTable).
+
+    ``freshness`` is normalised text such as ``1 day``; ``declared_refresh_mode`` may be AUTO, the handler has the actual
+    one. ``snapshot`` is the format's id of the current version, ``None`` before the first commit.
+    """
+
+    columns: tuple[Column, ...]
+    original_query: str
+    expanded_query: str
+    freshness: str
+    declared_refresh_mode: RefreshMode
+    refresh_handler: RefreshHandler
+    comment: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    format: str = "iceberg"
+    location: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    snapshot: str | None = None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the table has partition keys."""
+        return bool(self.partition_keys)
+
+    def copy(self, options: Mapping[str, str]) -> CatalogDynamicTable:
+        """The same table with other options."""
+        return replace(self, options=dict(options))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogView:
+    """A view: its text as written and with every name fully qualified."""
+
+    original_query: str
+    expanded_query: str
+    columns: tuple[Column, ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFunction:
+    """A function: ``language`` is ``java`` (``name`` a class) or ``python`` (``name`` is ``module:callable``).
+
+    Properties that a refresh knows: ``returns`` (Spark DDL of the result; python needs it), ``jars`` and ``py_files`` (URIs of
+    the code, separated by commas).
+    """
+
+    name: str
+    language: str = "java"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """Size of a table or partition; ``None`` means unknown."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPartition:
+    """One partition of a table; ``spec`` has exactly the table's partition keys."""
+
+    spec: PartitionSpec
+    location: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statistics: TableStatistics = TableStatistics()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Statistics of one column; ``None`` means unknown. ``minimum`` and ``maximum`` are text."""
+
+    nulls: int | None = None
+    distinct: int | None = None
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
+
+
+def function_path(path: ObjectPath) -> ObjectPath:
+    """The path that a function is kept under: the case of letters does not tell functions apart."""
+    return ObjectPath(path.database, path.name.lower())
