@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from airflow_dynamic_tables.catalog.base import CatalogView
+from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plan import SourceBinding
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
