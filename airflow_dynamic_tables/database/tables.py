@@ -91,6 +91,7 @@ refreshes = Table(
     Column("sources", JSON, nullable=False),
     Column("application_id", String(255)),
     Column("error", Text),
+    Column("expectations", JSON),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_started", "started_at"),
 )

@@ -9,9 +9,12 @@ States of a stage, every arrow a compare-and-swap::
               ▼
            ABORTED
 
+    OPEN ──▶ QUARANTINED ──▶ COMMITTING, ABORTING   (somebody decides)
+                  ▲────────── COMMITTING            (that commit was refused)
+
 Only the owner of an OPEN stage may start to commit. Whoever sweeps a stage first moves it to ABORTING, so that its owner,
 should it wake up, can no longer publish; then looks in the table's own metadata whether the commit landed; and only then
-deletes files and closes it.
+deletes files and closes it. A QUARANTINED stage keeps its files, has no lease and is in nobody's way.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from airflow_dynamic_tables.core.expectations import ExpectationResult
+
 
 class StageState(StrEnum):
     """Where a stage stands."""
@@ -30,11 +35,13 @@ class StageState(StrEnum):
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
     COMMITTED = "COMMITTED"
+    QUARANTINED = "QUARANTINED"
     ABORTING = "ABORTING"
     ABORTED = "ABORTED"
 
 
-UNFINISHED = (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING)
+UNFINISHED = (StageState.OPEN, StageState.COMMITTING, StageState.QUARANTINED, StageState.ABORTING)
+"""A stage in one of these states still has files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,7 @@ class RefreshState(StrEnum):
     FAILED = "FAILED"
     ABORTED = "ABORTED"
     SKIPPED = "SKIPPED"
+    QUARANTINED = "QUARANTINED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ class Refresh:
     sources: Mapping[str, str] = field(default_factory=dict)
     application_id: str | None = None
     error: str | None = None
+    expectations: tuple[ExpectationResult, ...] = ()
 
 
 class Ledger(ABC):
@@ -111,7 +120,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
-        """Insert an OPEN stage in one step, unless unfinished OPEN or COMMITTING stages overlap it.
+        """Insert an OPEN stage in one step, unless OPEN or COMMITTING stages overlap it.
 
         Opening the same token again returns as if it were new while it is OPEN (idempotent).
 
@@ -135,9 +144,10 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState) -> None:
-        """Compare-and-swap; moving a stage to the state it is in does nothing.
+    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState, **changes: Any) -> None:
+        """Compare-and-swap; a stage may be moved to the state it is in already.
 
+        :param changes: fields of the stage to change in the same step.
         :raises CommitRejectedError: when the stage is missing or in no state of ``from_states`` and not in ``to_state``.
         """
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
 
+from airflow_dynamic_tables.core.expectations import ExpectationResult
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.database.tables import refreshes, stages, table_locks
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
@@ -64,10 +65,12 @@ class SqlLedger(Ledger):
             if connection.execute(change).rowcount == 0:
                 raise ConflictError(f"Stage {token} was taken away from its owner.")
 
-    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState) -> None:
+    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState, **changes: Any) -> None:
         """See :meth:`Ledger.move_stage`."""
         change = (
-            update(stages).where(stages.c.token == token, stages.c.state.in_([*from_states, to_state])).values(state=to_state)
+            update(stages)
+            .where(stages.c.token == token, stages.c.state.in_([*from_states, to_state]))
+            .values(_columns({**changes, "state": to_state}))
         )
         with self._database.transaction() as connection:
             if connection.execute(change).rowcount == 0:
@@ -140,6 +143,8 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
     columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
     if "partitions" in columns:
         columns["partitions"] = [dict(spec) for spec in columns["partitions"]]
+    if "expectations" in columns:
+        columns["expectations"] = [asdict(result) for result in columns["expectations"]]
     return {name: _plain(value) for name, value in columns.items()}
 
 
@@ -161,4 +166,6 @@ def _to_stage(row: RowMapping) -> Stage:
 
 
 def _to_refresh(row: RowMapping) -> Refresh:
-    return Refresh(**{**_fields(row), "state": RefreshState(row["state"])})
+    # A refresh of an earlier release has none.
+    expectations = tuple(ExpectationResult(**result) for result in row["expectations"] or ())
+    return Refresh(**{**_fields(row), "state": RefreshState(row["state"]), "expectations": expectations})

@@ -49,6 +49,8 @@ def sweep(workspace: Workspace) -> SweepReport:
 
 
 def _ended(workspace: Workspace, stage: Stage) -> StageState:
+    if stage.state is StageState.QUARANTINED:
+        return StageState.ABORTING
     if stage.state is not StageState.ABORTING and stage.lease_until >= workspace.now() and not is_dead(stage.process):
         return StageState.ABORTING
     try:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from postgres_server import PostgresServer
 
+from airflow_dynamic_tables.core.expectations import ExpectationResult
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.database.tables import metadata
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
@@ -52,6 +53,10 @@ REFRESH = Refresh(
     sources={"lake.raw.orders": "files:00ff", "lake.raw.länder": "123"},
     application_id="local-1704196800000",
     error=None,
+    expectations=(
+        ExpectationResult("positive", "warn", 3_000_000_000),
+        ExpectationResult("row_count", "quarantine", 1, "12 rows, fewer than half of 30"),
+    ),
 )
 MINIMAL = Refresh("t2", TABLE, "FULL", "", RefreshState.RUNNING, NOON, NOON)
 
@@ -183,7 +188,7 @@ class TestStages:
         blockers = ledger.open_stage(replace(STAGE, partitions=()))
         assert [(stage.token, stage.state) for stage in blockers] == [("s1", "OPEN"), ("s2", "COMMITTING"), ("s3", "OPEN")]
 
-    @pytest.mark.parametrize("state", [StageState.COMMITTED, StageState.ABORTING, StageState.ABORTED])
+    @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
     def test_a_stage_that_can_no_longer_publish_is_not_in_the_way(self, ledger: SqlLedger, state: StageState) -> None:
         ledger.open_stage(replace(STAGE, token="older"))
         ledger.move_stage("older", {StageState.OPEN}, state)
@@ -197,8 +202,8 @@ class TestStages:
             )
             ledger.open_stage(stage)
             ledger.move_stage(state, {StageState.OPEN}, state)
-        assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "COMMITTING", "OPEN"]
-        assert [stage.state for stage in ledger.list_stages(TABLE)] == ["ABORTING", "COMMITTING"]
+        assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "QUARANTINED", "COMMITTING", "OPEN"]
+        assert [stage.state for stage in ledger.list_stages(TABLE)] == ["QUARANTINED", "COMMITTING"]
         assert [stage.state for stage in ledger.list_stages(states=[StageState.ABORTED])] == ["ABORTED"]
         assert ledger.list_stages("lake.sales") == []
 
@@ -223,7 +228,14 @@ class TestStages:
         ledger.renew_lease("t1", NOON + timedelta(hours=1))
         assert ledger.get_stage("t1") == replace(STAGE, state=state, lease_until=NOON + timedelta(hours=1))
 
-    @pytest.mark.parametrize("state", [StageState.COMMITTED, StageState.ABORTING, StageState.ABORTED])
+    def test_a_quarantined_stage_is_taken_over_with_a_lease_in_one_step(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.QUARANTINED)
+        later = NOON + timedelta(days=3)
+        ledger.move_stage("t1", {StageState.QUARANTINED}, StageState.COMMITTING, process="other/1/2", lease_until=later)
+        assert ledger.get_stage("t1") == replace(STAGE, state=StageState.COMMITTING, process="other/1/2", lease_until=later)
+
+    @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
     def test_a_lease_that_was_lost_stays_lost(self, ledger: SqlLedger, state: StageState) -> None:
         ledger.open_stage(STAGE)
         ledger.move_stage("t1", {StageState.OPEN}, state)
@@ -288,19 +300,20 @@ class TestRefreshes:
             "failed": (TABLE, RefreshState.FAILED, 45),
             "aborted": (TABLE, RefreshState.ABORTED, 46),
             "skipped": (TABLE, RefreshState.SKIPPED, 47),
+            "quarantined": (TABLE, RefreshState.QUARANTINED, 48),
             "only success of another": ("lake.sales.other", RefreshState.SUCCEEDED, 99),
         }
         for token, (table, state, age) in days.items():
             ledger.record(Refresh(token, table, "FULL", "", state, NOON, NOON - timedelta(days=age)))
-        stages = {StageState.OPEN: 50, StageState.COMMITTED: 50, StageState.ABORTED: 1}
+        stages = {StageState.OPEN: 50, StageState.QUARANTINED: 50, StageState.COMMITTED: 50, StageState.ABORTED: 1}
         for stage_state, age in stages.items():
             opened = NOON - timedelta(days=age)
             ledger.open_stage(replace(STAGE, token=stage_state, partitions=({"ds": stage_state},), opened_at=opened))
             ledger.move_stage(stage_state, {StageState.OPEN}, stage_state)
         assert ledger.prune(NOON - timedelta(days=30)) == 5
         kept = {refresh.token for refresh in ledger.list_refreshes()}
-        assert kept == {"new", "last success", "running", "only success of another"}
-        assert {stage.state for stage in ledger.list_stages(states=StageState)} == {StageState.OPEN, StageState.ABORTED}
+        assert kept == {"new", "last success", "running", "quarantined", "only success of another"}
+        assert {stage.state for stage in ledger.list_stages(states=StageState)} == {"OPEN", "QUARANTINED", "ABORTED"}
         assert ledger.prune(NOON - timedelta(days=30)) == 0
 
 
