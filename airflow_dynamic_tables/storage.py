@@ -8,6 +8,7 @@ from typing import Any
 
 import fsspec
 
+from airflow_dynamic_tables.core.data_files import is_hidden
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -44,7 +45,7 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     return {
         system.unstrip_protocol(name): info
         for name, info in sorted(found.items())
-        if not any(_hidden(part) for part in name[len(path.rstrip("/")) :].split("/"))
+        if not is_hidden(name[len(path.rstrip("/")) :])
     }
 
 
@@ -53,10 +54,6 @@ def delete_folder(uri: str) -> None:
     system, path = _file_system(uri)
     with suppress(FileNotFoundError):
         system.rm(path, recursive=True)
-
-
-def _hidden(part: str) -> bool:
-    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:

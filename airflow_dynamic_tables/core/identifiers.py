@@ -35,8 +35,13 @@ def split_name(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def quote_if_needed(name: str) -> str:
+    """Back-quote one name unless it is plain letters, digits and underscores."""
+    return name if _PLAIN.fullmatch(name) else quote(name)
+
+
 def _join(*parts: str) -> str:
-    return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in parts)
+    return ".".join(map(quote_if_needed, parts))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -29,7 +29,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.identifiers import quote, quote_if_needed
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
@@ -74,7 +74,7 @@ def to_spark(kind: IcebergType) -> str:
     if isinstance(kind, MapType):
         return f"map<{to_spark(kind.key_type)},{to_spark(kind.value_type)}>"
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{_name(field.name)}:{to_spark(field.field_type)}' for field in kind.fields)}>"
+        return f"struct<{','.join(f'{quote_if_needed(field.name)}:{to_spark(field.field_type)}' for field in kind.fields)}>"
     if isinstance(kind, TimeType) or type(kind) not in _SPARK_OF:
         raise UnsupportedError(f"Iceberg type {kind} has no counterpart in Spark.")
     return _SPARK_OF[type(kind)]
@@ -113,10 +113,6 @@ def to_iceberg(ddl: str, ids: Iterator[int] | None = None) -> IcebergType:
 def spark_ddl(columns: Sequence[Column]) -> str:
     """A Spark DDL schema of these columns, e.g. `` `a` int, `b` string``."""
     return ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
-
-
-def _name(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)
 
 
 def _unquote(name: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.identifiers import quote, quote_if_needed
 
 _KNOWN = (
     T.BooleanType,
@@ -76,9 +74,5 @@ def ddl(kind: T.DataType) -> str:
     if isinstance(kind, T.MapType):
         return f"map<{ddl(kind.keyType)},{ddl(kind.valueType)}>"
     if isinstance(kind, T.StructType):
-        return f"struct<{','.join(f'{_name(field.name)}:{ddl(field.dataType)}' for field in kind.fields)}>"
+        return f"struct<{','.join(f'{quote_if_needed(field.name)}:{ddl(field.dataType)}' for field in kind.fields)}>"
     return kind.simpleString()
-
-
-def _name(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)

@@ -6,6 +6,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.data_files import is_hidden
+
 
 def read_text(spark: SparkSession, uri: str) -> str:
     """Read a small file."""
@@ -40,13 +42,9 @@ def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
     while files.hasNext():
         status = files.next()
         relative = status.getPath().toString()[len(root) :]
-        if not any(_hidden(part) for part in relative.split("/")):
+        if not is_hidden(relative):
             found.append((uri + relative, int(status.getLen())))
     return sorted(found)
-
-
-def _hidden(part: str) -> bool:
-    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:

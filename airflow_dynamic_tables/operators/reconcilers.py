@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def complete_refresh(context: Mapping[str, Any]) -> None:
     """On success: put the ledger right if the commit landed and the ledger does not know."""
-    _reconcile(context, lambda workspace, token: reconcile(workspace, token))
+    _reconcile(context, reconcile)
 
 
 def abort_refresh(context: Mapping[str, Any]) -> None:

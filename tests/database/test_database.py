@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from postgres_server import PostgresServer
+from processes_at_once import at_once
 from sqlalchemy import insert, inspect, select, text
 
 from airflow_dynamic_tables.database.engine import VERSION_TABLE, Database
@@ -38,27 +37,6 @@ def database(fresh_url: str) -> Database:
     return made
 
 
-def in_processes(number: int, work: Callable[[], object]) -> list[object]:
-    """What so many processes got that did the same at the same time; an error as its text."""
-    context = multiprocessing.get_context("fork")
-    start, results = context.Barrier(number), context.SimpleQueue()
-
-    def run() -> None:
-        start.wait()
-        try:
-            results.put(work())
-        except Exception as error:
-            results.put(f"{type(error).__name__}: {error}")
-
-    processes = [context.Process(target=run) for _ in range(number)]
-    for process in processes:
-        process.start()
-    found = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return found
-
-
 class TestSchema:
     def test_the_migrations_make_what_the_code_expects(self, database: Database) -> None:
         with database.transaction() as connection:
@@ -74,14 +52,14 @@ class TestSchema:
             assert connection.scalars(select(databases.c.name)).all() == ["sales"]
 
     def test_eight_processes_upgrade_at_once(self, fresh_url: str) -> None:
-        assert in_processes(8, lambda: Database(fresh_url).upgrade()) == [None] * 8
+        assert at_once(8, lambda _: Database(fresh_url).upgrade()) == [None] * 8
 
     def test_sqlite_upgrades_itself_on_first_use_by_many(self, tmp_path: Path) -> None:
-        def use() -> object:
+        def use(_: int) -> object:
             with Database(f"sqlite:///{tmp_path}/state.db").transaction() as connection:
                 return connection.execute(select(databases)).all()
 
-        assert in_processes(8, use) == [[]] * 8
+        assert at_once(8, use) == [[]] * 8
 
     @pytest.mark.postgres
     def test_postgresql_waits_for_a_person(self, postgres: PostgresServer) -> None:
@@ -126,7 +104,7 @@ class TestTransactions:
             assert connection.execute(select(databases)).all() == []
 
     def test_writers_wait_for_one_another(self, database: Database) -> None:
-        def count_up() -> object:
+        def count_up(_: int) -> object:
             for _ in range(10):
                 with database.transaction() as connection:
                     row = select(databases.c.value).where(databases.c.name == "sales").with_for_update()
@@ -136,7 +114,7 @@ class TestTransactions:
 
         with database.transaction() as connection:
             connection.execute(insert(databases).values(catalog="lake", name="sales", value={"n": 0}))
-        assert in_processes(4, count_up) == [None] * 4
+        assert at_once(4, count_up) == [None] * 4
         with database.transaction() as connection:
             assert connection.scalar(select(databases.c.value)) == {"n": 40}
 

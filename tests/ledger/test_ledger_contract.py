@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from postgres_server import PostgresServer
+from processes_at_once import at_once
 
 from airflow_dynamic_tables.core.expectations import ExpectationResult
 from airflow_dynamic_tables.database.engine import Database
@@ -87,30 +87,6 @@ def ledger(url: str) -> Iterator[SqlLedger]:
     made = SqlLedger(Database(url))
     yield made
     made.close()
-
-
-def at_once(number: int, work: Callable[[int], str]) -> list[str]:
-    """Run work in so many forked processes that start together, as Airflow's do.
-
-    :return: what each returned, or the name of the error it raised.
-    """
-    context = multiprocessing.get_context("fork")
-    start, results = context.Barrier(number), context.SimpleQueue()
-
-    def run(me: int) -> None:
-        start.wait()
-        try:
-            results.put(work(me))
-        except Exception as error:
-            results.put(type(error).__name__)
-
-    processes = [context.Process(target=run, args=(me,)) for me in range(number)]
-    for process in processes:
-        process.start()
-    found = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return found
 
 
 class TestStages:
@@ -325,7 +301,7 @@ class TestManyAtOnce:
             own = SqlLedger(Database(url))
             return "blocked" if own.open_stage(replace(STAGE, token=f"t{me}")) else "opened"
 
-        assert sorted(at_once(8, open_stage)) == ["blocked"] * 7 + ["opened"]
+        assert sorted(map(str, at_once(8, open_stage))) == ["blocked"] * 7 + ["opened"]
         assert len(ledger.list_stages()) == 1
 
     def test_eight_stages_of_different_partitions_are_all_opened(self, url: str, ledger: SqlLedger) -> None:
@@ -350,7 +326,7 @@ class TestManyAtOnce:
             found = at_once(4, move)
             stage = ledger.get_stage(token)
             assert stage is not None
-            assert sorted(found) == sorted([stage.state, stage.state, "CommitRejectedError", "CommitRejectedError"])
+            assert sorted(map(str, found)) == sorted([stage.state, stage.state, "CommitRejectedError", "CommitRejectedError"])
 
     def test_the_same_refresh_is_recorded_by_all(self, url: str, ledger: SqlLedger) -> None:
         ledger.check()
