@@ -1,0 +1,133 @@
+"""A Hive metastore over Thrift: connections, one call at a time, a compare-and-swap of tables. Knows no catalog and no commit."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError, MissingExtraError
+
+try:
+    from hive_metastore import ThriftHiveMetastore
+    from hive_metastore.ttypes import EnvironmentContext, MetaException, Table
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
+    from thrift.Thrift import TApplicationException
+    from thrift.transport.TSocket import TSocket
+    from thrift.transport.TTransport import TBufferedTransport, TTransportException
+except ImportError as missing:
+    raise MissingExtraError("hive") from missing
+
+_NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
+"""Or the metastore would list every folder that an alteration names."""
+
+
+class Metastore:
+    """Connections to one metastore, shared by all threads; each call takes one of its own.
+
+    :param uri: as ``hive.metastore.uris`` has it: ``thrift://host:port``, several separated by commas.
+    :param timeout: seconds that an answer may take.
+    """
+
+    def __init__(self, uri: str, timeout: float = 600) -> None:
+        self.uri = uri
+        self._addresses = [_address(part.strip()) for part in uri.split(",")]
+        self._timeout = timeout
+        self._idle: list[tuple[ThriftHiveMetastore.Client, TBufferedTransport]] = []
+        self._lock = threading.Lock()
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """One Thrift call, e.g. ``call("get_table", "sales", "revenue")``.
+
+        The errors that the metastore declares (``hive_metastore.ttypes``: NoSuchObjectException, …) come through as they are.
+
+        :raises CatalogUnavailableError: when there is no connection, or it broke: whether a change landed is unknown then.
+        """
+        client, transport = self._take()
+        try:
+            answer = getattr(client, method)(*arguments)
+        except (TTransportException, TApplicationException, OSError) as error:
+            transport.close()
+            raise self._unavailable(error) from error
+        except BaseException as error:
+            # After an error that the metastore declared, the connection is at the start of the next answer; else in the middle.
+            if type(error).__module__ == "hive_metastore.ttypes":
+                self._give_back(client, transport)
+            else:
+                transport.close()
+            raise
+        self._give_back(client, transport)
+        return answer
+
+    def alter_table(self, table: Table, key: str, expected: str) -> None:
+        """Replace a table's definition, provided that its parameter ``key`` still has the ``expected`` value.
+
+        The new definition must give that parameter another value, or nobody else would notice the change.
+
+        :raises ConflictError: when somebody else changed it meanwhile; nothing was done.
+        :raises CatalogUnavailableError: when the answer was lost.
+        """
+        context = {**_NO_STATISTICS, "expected_parameter_key": key, "expected_parameter_value": expected}
+        try:
+            self.call("alter_table_with_environment_context", table.dbName, table.tableName, table, EnvironmentContext(context))
+        except MetaException as error:
+            if "has been modified" in str(error.message):
+                raise ConflictError(f"Table {table.dbName}.{table.tableName} was changed by somebody else meanwhile.") from error
+            raise
+
+    def alter_partitions(self, database: str, table: str, partitions: list[Any]) -> None:
+        """Alter partitions that exist, all in one step or none.
+
+        :raises CatalogUnavailableError: when the answer was lost.
+        """
+        self.call("alter_partitions_with_environment_context", database, table, partitions, EnvironmentContext(_NO_STATISTICS))
+
+    def close(self) -> None:
+        """Let go of idle connections; idempotent."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, transport in idle:
+            transport.close()
+
+    def _take(self) -> tuple[ThriftHiveMetastore.Client, TBufferedTransport]:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                client, transport = self._idle.pop()
+            if transport.isOpen():  # looks whether the metastore closed it meanwhile
+                return client, transport
+        return self._connect()
+
+    def _give_back(self, client: ThriftHiveMetastore.Client, transport: TBufferedTransport) -> None:
+        with self._lock:
+            self._idle.append((client, transport))
+
+    def _connect(self) -> tuple[ThriftHiveMetastore.Client, TBufferedTransport]:
+        errors: list[TTransportException] = []
+        for host, port in self._addresses:
+            socket = TSocket(host, port)
+            socket.setTimeout(self._timeout * 1000)
+            transport = TBufferedTransport(socket)
+            try:
+                transport.open()
+            except TTransportException as error:
+                errors.append(error)
+                continue
+            return ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(transport)), transport
+        raise self._unavailable(errors[-1]) from errors[-1]
+
+    def _unavailable(self, error: Exception) -> CatalogUnavailableError:
+        words = getattr(error, "message", None) or str(error) or type(error).__name__
+        return CatalogUnavailableError(f"Cannot reach the Hive metastore at {self.uri}: {words}")
+
+
+def _address(uri: str) -> tuple[str, int]:
+    parts = urlsplit(uri)
+    try:
+        host, port = parts.hostname, parts.port or 9083
+    except ValueError:
+        host, port = None, 0
+    if parts.scheme != "thrift" or not host:
+        raise ConfigurationError(f"{uri!r} is no address of a Hive metastore; write thrift://host:port.")
+    return host, port
