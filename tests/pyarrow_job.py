@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.storage import write_text
+
+Days = Mapping[str, Sequence[int]]
 
 
 def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3)) -> None:
@@ -26,3 +29,28 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3)) -> No
         columns=(Column("x", "bigint"),),
     )
     write_text(plan.result_location, result.to_json())
+
+
+def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None) -> None:
+    """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day, and say so.
+
+    :param on_step: told ``writing`` after every file, ``written`` after all, ``result`` at the end.
+    """
+    files = []
+    for number, (day, numbers) in enumerate(days.items()):
+        file = Path(urlsplit(plan.data_location).path) / f"_partition_0={day}" / f"part-{number}.parquet"
+        file.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"ds": [day] * len(numbers), "n": pa.array(numbers, pa.int64())}), file)
+        on_step("writing")
+        files.append(StagedFile(f"{plan.data_location}/{file.parent.name}/{file.name}", file.stat().st_size))
+    on_step("written")
+    result = RefreshResult(
+        token=plan.token,
+        application_id="by hand",
+        rows=sum(map(len, days.values())),
+        files=tuple(files),
+        columns=(Column("ds", "string"), Column("n", "bigint")),
+        partitions=tuple({"ds": day} for day in days),
+    )
+    write_text(plan.result_location, result.to_json())
+    on_step("result")

@@ -144,16 +144,28 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState, **changes: Any) -> None:
-        """Compare-and-swap; a stage may be moved to the state it is in already.
+    def move_stage(
+        self,
+        token: str,
+        from_states: Collection[StageState],
+        to_state: StageState,
+        refresh: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> bool:
+        """Compare-and-swap; moving a stage to the state it is in does nothing.
 
+        :param refresh: fields of its refresh to change in the same step, so that the two never disagree.
         :param changes: fields of the stage to change in the same step.
+        :return: whether it was moved; False when it was in ``to_state`` already.
         :raises CommitRejectedError: when the stage is missing or in no state of ``from_states`` and not in ``to_state``.
         """
 
     @abstractmethod
     def record(self, refresh: Refresh) -> None:
-        """Insert or replace the refresh of that token, whole."""
+        """Insert or replace the refresh of that token, whole.
+
+        :raises ConflictError: when its stage is no longer OPEN: whoever ended it would never hear of this refresh.
+        """
 
     @abstractmethod
     def update_refresh(self, token: str, **changes: Any) -> None:

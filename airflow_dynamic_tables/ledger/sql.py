@@ -65,30 +65,42 @@ class SqlLedger(Ledger):
             if connection.execute(change).rowcount == 0:
                 raise ConflictError(f"Stage {token} was taken away from its owner.")
 
-    def move_stage(self, token: str, from_states: Collection[StageState], to_state: StageState, **changes: Any) -> None:
+    def move_stage(
+        self,
+        token: str,
+        from_states: Collection[StageState],
+        to_state: StageState,
+        refresh: Mapping[str, Any] | None = None,
+        **changes: Any,
+    ) -> bool:
         """See :meth:`Ledger.move_stage`."""
-        change = (
-            update(stages)
-            .where(stages.c.token == token, stages.c.state.in_([*from_states, to_state]))
-            .values(_columns({**changes, "state": to_state}))
-        )
+        others = [state for state in from_states if state is not to_state]
+        values = _columns({**changes, "state": to_state})
+        change = update(stages).where(stages.c.token == token, stages.c.state.in_(others)).values(values)
         with self._database.transaction() as connection:
-            if connection.execute(change).rowcount == 0:
-                found = _stage(connection, token)
+            if connection.execute(change).rowcount:
+                _update(connection, token, refresh or {})
+                return True
+            found = _stage(connection, token)
+            if found is None or found.state is not to_state:
                 now = f"is {found.state}" if found else "is unknown to the ledger"
                 raise CommitRejectedError(f"Stage {token} {now}; it can no longer become {to_state}.")
+            return False
 
     def record(self, refresh: Refresh) -> None:
         """See :meth:`Ledger.record`."""
         values = _columns(_values(refresh))
         upsert = self._database.insert(refreshes).values(values)
+        state = select(stages.c.state).where(stages.c.token == refresh.token).with_for_update()
         with self._database.transaction() as connection:
+            if connection.scalar(state) not in (None, StageState.OPEN):
+                raise ConflictError(f"Stage {refresh.token} of {refresh.table} was taken away from its owner.")
             connection.execute(upsert.on_conflict_do_update(index_elements=[refreshes.c.token], set_=values))
 
     def update_refresh(self, token: str, **changes: Any) -> None:
         """See :meth:`Ledger.update_refresh`."""
         with self._database.transaction() as connection:
-            connection.execute(update(refreshes).where(refreshes.c.token == token).values(_columns(changes)))
+            _update(connection, token, changes)
 
     def get_refresh(self, token: str) -> Refresh | None:
         """See :meth:`Ledger.get_refresh`."""
@@ -132,6 +144,11 @@ class SqlLedger(Ledger):
 def _stage(connection: Connection, token: str) -> Stage | None:
     row = connection.execute(select(stages).where(stages.c.token == token)).mappings().first()
     return _to_stage(row) if row is not None else None
+
+
+def _update(connection: Connection, token: str, changes: Mapping[str, Any]) -> None:
+    if changes:
+        connection.execute(update(refreshes).where(refreshes.c.token == token).values(_columns(dict(changes))))
 
 
 def _values(record: Stage | Refresh) -> dict[str, Any]:

@@ -1,8 +1,25 @@
-"""One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike."""
+"""One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike.
+
+Its steps are audit events (:func:`sys.audit`) named ``airflow_dynamic_tables.<step>``, with the token: whoever wants to trace a
+refresh, or to see what happens when its process dies there, adds a hook (:func:`sys.addaudithook`).
+
+==========  ========================================================================================
+begin       nothing was done yet
+opened      the stage is in the ledger, the refresh is not
+planned     the plan is written beside the stage; the job comes next
+commit      the job ended; nobody looked at its result yet
+publishing  the ledger knows that the table is about to change; once for every attempt
+published   the table has the new version; the ledger does not know it
+completed   the ledger knows; success is not reported yet
+settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
+deleted     its files are deleted; the ledger does not know it
+==========  ========================================================================================
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
+    DynamicTableError,
     StageRejectedError,
     UnsupportedError,
 )
@@ -23,7 +41,7 @@ from airflow_dynamic_tables.services.lifecycle import create
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped, action_of, obsolete, plan, requested_partitions
 from airflow_dynamic_tables.services.previewing import not_supported_yet
 from airflow_dynamic_tables.services.processes import current_process
-from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage
+from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage, settle
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext
 from airflow_dynamic_tables.storage import read_text, write_text
@@ -90,6 +108,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
+    sys.audit("airflow_dynamic_tables.begin", request.token)
     create(workspace, request.table, JobState.RUNNING)
     now = workspace.now()
     stage = Stage(
@@ -104,6 +123,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
         format=request.table.format,
     )
     open_stage(workspace, stage)
+    sys.audit("airflow_dynamic_tables.opened", request.token)
     try:
         return _planned(workspace, request, stage)
     except BaseException as error:
@@ -128,12 +148,12 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
     )
     workspace.ledger.record(refresh)
     if skipped := obsolete(request, stage.partitions, current):
-        abort(workspace, stage.token, skipped.reason)
-        workspace.ledger.update_refresh(stage.token, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason, error=None)
+        settle(workspace, stage, None, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason)
         return skipped
     planned = plan(workspace, request, stage, action, reason)
     workspace.ledger.update_refresh(stage.token, sources=_versions(planned))
     write_text(planned.plan_location, planned.to_json())
+    sys.audit("airflow_dynamic_tables.planned", request.token)
     return planned
 
 
@@ -144,28 +164,35 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
-    token, ledger = planned.token, workspace.ledger
+    token = planned.token
+    sys.audit("airflow_dynamic_tables.commit", token)
     result = _result(planned)
     with steps.step("commit"):
         version = _staged(workspace, request).commit(
             # Partitions named by hand make the table as a whole no fresher.
             CommitRequest(result, planned.schedule_time if request.partitions is None else None, _versions(planned)),
-            before_publish=lambda: ledger.move_stage(token, (StageState.OPEN,), StageState.COMMITTING),
+            before_publish=lambda: _publishing(workspace, result),
         )
+    sys.audit("airflow_dynamic_tables.published", token)
     try:
-        ledger.update_refresh(
-            token,
-            rows=result.rows,
-            bytes=result.bytes,
-            files=len(result.files),
-            seconds={**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}},
-            application_id=result.application_id,
-        )
-        complete(workspace, token, version)
-    except CatalogUnavailableError:
+        measured = {**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}}
+        complete(workspace, token, version, measured)
+        sys.audit("airflow_dynamic_tables.completed", token)
+    except DynamicTableError:
         # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
-        log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, planned.identifier)
+        log.exception("Version %s of %s landed, but the ledger could not be told.", version.number, planned.identifier)
     return version
+
+
+def _publishing(workspace: Workspace, result: RefreshResult) -> None:
+    wrote = {
+        "rows": result.rows,
+        "bytes": result.bytes,
+        "files": len(result.files),
+        "application_id": result.application_id,
+    }
+    workspace.ledger.move_stage(result.token, (StageState.OPEN,), StageState.COMMITTING, wrote)
+    sys.audit("airflow_dynamic_tables.publishing", result.token)
 
 
 def _result(planned: RefreshPlan) -> RefreshResult:

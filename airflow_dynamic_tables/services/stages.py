@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.versions import Version
@@ -79,64 +81,64 @@ def abort(workspace: Workspace, token: str, reason: BaseException | str, *, sure
     stage = workspace.ledger.get_stage(token)
     if stage is None or stage.state in (StageState.COMMITTED, StageState.ABORTED):
         return
-    failed = isinstance(reason, Exception)
-    workspace.ledger.update_refresh(
-        token,
-        state=RefreshState.FAILED if failed else RefreshState.ABORTED,
-        error=str(reason) or type(reason).__name__,
-        finished_at=workspace.now(),
-        **({"application_id": reason.application_id} if isinstance(reason, JobFailedError) and reason.application_id else {}),
-    )
-    settle(workspace, stage, None, surely_not_landed=surely_not_landed)
+    ended: dict[str, Any] = {"state": RefreshState.FAILED} if isinstance(reason, Exception) else {}
+    if isinstance(reason, JobFailedError) and reason.application_id:
+        ended["application_id"] = reason.application_id
+    settle(workspace, stage, str(reason) or type(reason).__name__, surely_not_landed=surely_not_landed, **ended)
 
 
-def settle(workspace: Workspace, stage: Stage, reason: str | None, *, surely_not_landed: bool = False) -> StageState:
+def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_landed: bool = False, **ended: Any) -> StageState:
     """Bring a stage to its end: COMMITTED when its commit landed, else its files are deleted and it is ABORTED.
 
-    :param reason: recorded in the history when the stage is aborted; ``None`` keeps what stands there.
+    :param error: why, for the history, unless somebody gave the stage up before and died over it: that one knew better.
+    :param ended: more fields of the refresh, above all its state when that is not ABORTED.
     :return: the state it has now; ABORTING when its commit might still land, so that nothing was deleted.
     """
-    ledger, staged = workspace.ledger, staged_table(workspace, stage)
-    if not surely_not_landed and not _never_committed(workspace, stage):
-        ledger.move_stage(stage.token, (StageState.COMMITTING, StageState.ABORTING), StageState.ABORTING)
-        fenced = staged.fence()
-        version = staged.outcome()
-        if version is not None:
-            complete(workspace, stage.token, version)
-            return StageState.COMMITTED
-        if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
-            return StageState.ABORTING
-    ledger.move_stage(stage.token, (StageState.COMMITTING, StageState.ABORTING), StageState.ABORTING)
+    ledger, staged, token = workspace.ledger, staged_table(workspace, stage), stage.token
+    ended = {"state": RefreshState.ABORTED, "error": error, "finished_at": workspace.now(), **ended}
+    if not _never_committed(workspace, stage, ended):
+        ledger.move_stage(token, (StageState.COMMITTING,), StageState.ABORTING, ended)
+        if not surely_not_landed:
+            fenced = staged.fence()
+            version = staged.outcome()
+            if version is not None:
+                complete(workspace, token, version)
+                return StageState.COMMITTED
+            if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
+                return StageState.ABORTING
+    sys.audit("airflow_dynamic_tables.settling", token)
     staged.abort()
-    ledger.move_stage(stage.token, (StageState.ABORTING,), StageState.ABORTED)
-    if reason is not None:
-        ledger.update_refresh(stage.token, state=RefreshState.ABORTED, error=reason, finished_at=workspace.now())
+    sys.audit("airflow_dynamic_tables.deleted", token)
+    ledger.move_stage(token, (StageState.ABORTING,), StageState.ABORTED)
     return StageState.ABORTED
 
 
-def _never_committed(workspace: Workspace, stage: Stage) -> bool:
+def _never_committed(workspace: Workspace, stage: Stage, ended: Mapping[str, Any]) -> bool:
     """Take an OPEN stage away from its owner; its commit cannot have begun, and can no longer."""
     if stage.state is not StageState.OPEN:
         return False
     try:
-        workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.ABORTING)
+        return workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.ABORTING, ended)
     except CommitRejectedError:
         return False  # it began to commit just now
-    return True
 
 
-def complete(workspace: Workspace, token: str, version: Version) -> None:
-    """Write into the ledger that a commit landed; idempotent."""
-    workspace.ledger.move_stage(token, (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING), StageState.COMMITTED)
-    workspace.ledger.update_refresh(
-        token,
-        state=RefreshState.SUCCEEDED,
-        version=version.number,
-        snapshot=version.snapshot,
-        data_timestamp=version.data_timestamp,
-        finished_at=workspace.now(),
-        error=None,
-    )
+def complete(workspace: Workspace, token: str, version: Version, seconds: Mapping[str, float] | None = None) -> None:
+    """Write into the ledger that a commit landed; idempotent.
+
+    :param seconds: how long each step took, when its own process is there to tell.
+    """
+    succeeded = {
+        "state": RefreshState.SUCCEEDED,
+        "version": version.number,
+        "snapshot": version.snapshot,
+        "data_timestamp": version.data_timestamp,
+        "finished_at": workspace.now(),
+        "error": None,
+        "seconds": seconds or {},
+    }
+    unfinished = (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING)
+    workspace.ledger.move_stage(token, unfinished, StageState.COMMITTED, succeeded)
 
 
 def reconcile(workspace: Workspace, token: str) -> Version | None:

@@ -193,6 +193,16 @@ class TestStages:
         found = ledger.get_stage("t1")
         assert found == replace(STAGE, state=StageState.ABORTING)
 
+    def test_a_stage_and_its_refresh_change_in_one_step(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.record(replace(MINIMAL, token="t1"))
+        assert ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING, {"state": RefreshState.FAILED, "error": "too bad"})
+        assert ledger.get_refresh("t1") == replace(MINIMAL, token="t1", state=RefreshState.FAILED, error="too bad")
+        assert not ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING, {"error": "abandoned"})
+        with pytest.raises(CommitRejectedError):
+            ledger.move_stage("t1", {StageState.OPEN}, StageState.COMMITTED, {"state": RefreshState.SUCCEEDED})
+        assert ledger.get_refresh("t1") == replace(MINIMAL, token="t1", state=RefreshState.FAILED, error="too bad")
+
     def test_moving_an_unknown_stage(self, ledger: SqlLedger) -> None:
         with pytest.raises(CommitRejectedError, match="t1 is unknown to the ledger"):
             ledger.move_stage("t1", UNFINISHED, StageState.COMMITTED)
@@ -227,6 +237,13 @@ class TestRefreshes:
         ledger.record(refresh)
         assert ledger.get_refresh(refresh.token) == refresh
         assert ledger.list_refreshes() == [refresh]
+
+    def test_the_refresh_of_a_stage_that_was_taken_away_is_refused(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING)
+        with pytest.raises(ConflictError, match=r"t1 of .* was taken away from its owner"):
+            ledger.record(replace(MINIMAL, token="t1"))
+        assert ledger.get_refresh("t1") is None
 
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_refresh("t1") is None

@@ -1,0 +1,93 @@
+"""Kill -9 at every step of a refresh: the table is old or new, the next refresh commits, and nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from itertools import cycle, product
+
+import pytest
+from fault_report import FaultReport
+from truth import check_all_settled, content, data_files, versions
+from victims import Attempt, Site, refresh, sweep, victim
+
+BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
+AFTER = ("landed", "published", "completed")
+CURES = ("retry", "other owner", "sweep")
+
+BASE = Attempt("base", {"1": [1], "2": [2]})
+STRUCK = Attempt("struck", {"1": [10, 11], "3": [3]}, planned=("1", "3"))
+NEXT = Attempt("next", {"3": [30]}, planned=("3",))
+
+
+def _matrix() -> list[object]:
+    """Every point with every cure; CI has one cure for each point."""
+    points = list(product((True, False), BEFORE + AFTER))
+    short = set(zip(points, cycle(CURES), strict=False))
+    return [
+        pytest.param(
+            *(first, point, cure),
+            id=f"{'first' if first else 'later'}-{point}-{cure}",
+            marks=() if ((first, point), cure) in short else pytest.mark.long,
+        )
+        for (first, point), cure in product(points, CURES)
+    ]
+
+
+@pytest.mark.parametrize(("first", "point", "cure"), _matrix())
+def test_killed_at(site: Site, fault_report: FaultReport, first: bool, point: str, cure: str) -> None:
+    if not first:
+        refresh(site, BASE)
+    old = {} if first else {"1": [1], "2": [2]}
+    new = {**old, "1": [10, 11], "3": [3]}
+    seen = new if point in AFTER else old
+    kill(fault_report, point, refresh, site, STRUCK)
+    with site.open() as workspace:
+        assert content(workspace) == seen
+        if cure == "sweep":
+            sweep(site)
+            assert content(workspace) == seen
+        owner = "somebody else" if cure == "other owner" else STRUCK.owner
+        assert refresh(site, Attempt("next", NEXT.days, owner, NEXT.planned)).number == len(versions(workspace))
+        assert content(workspace) == {**seen, "3": [30]}
+        if not (first and point in ("publishing", "swap", "swapped")):
+            assert bool(data_files(site, STRUCK.token)) == (point in AFTER), "the next refresh cleans up"
+        sweep(site)  # which alone can delete what might have become the first version of all
+        assert content(workspace) == {**seen, "3": [30]}
+        check_all_settled(site, workspace)
+
+
+def _cleaning_up() -> list[object]:
+    """Where a refresh was left, and where its heir is killed; CI has one heir for each point."""
+    points = [("planned", point) for point in ("settling", "deleted")]
+    points += [("swap", point) for point in ("swap", "swapped", "landed", "settling", "deleted")]
+    short = set(zip(points, cycle(("next refresh", "sweep")), strict=False))
+    return [
+        pytest.param(*point, heir, marks=() if (point, heir) in short else pytest.mark.long)
+        for point, heir in product(points, ("next refresh", "sweep"))
+    ]
+
+
+@pytest.mark.parametrize(("left_at", "point", "heir"), _cleaning_up())
+def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at: str, point: str, heir: str) -> None:
+    """Whoever cleans up after a killed refresh is killed as well; before the stage is fenced off, and after."""
+    refresh(site, BASE)
+    kill(fault_report, left_at, refresh, site, STRUCK)
+    if heir == "sweep":
+        kill(fault_report, point, sweep, site)
+    else:
+        kill(fault_report, point, refresh, site, Attempt("heir", STRUCK.days, "somebody else", STRUCK.planned))
+    with site.open() as workspace:
+        assert content(workspace) == {"1": [1], "2": [2]}
+        refresh(site, NEXT)
+        sweep(site)
+        assert content(workspace) == {"1": [1], "2": [2], "3": [30]}
+        check_all_settled(site, workspace)
+
+
+def kill(fault_report: FaultReport, point: str, target: Callable[..., object], *arguments: object) -> None:
+    """Run something in a process that is killed at a point, and wait for its end."""
+    process = victim(point, signal.SIGKILL, target, *arguments)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL, f"it was not killed at {point}, but ended with {process.exitcode}"
+    fault_report.injected("kill -9")
