@@ -1,0 +1,196 @@
+"""Readers never notice: while a table is refreshed at full speed, whatever they observe is one committed version, whole.
+
+**A poll** is one look at the table by one of four reader processes, which know nothing of one another or of the writer. Each
+begins with a fresh look-up of the table in the catalog's database, by a plain PyIceberg ``SqlCatalog``, and ends with one hash
+over all rows. In between it goes one of these ways:
+
+* *metadata* (most polls): the table's metadata file is read anew. What lies below it (manifest list, manifests, data files) never
+  changes, so a process reads each of these once, when it first meets it: a data file by PyArrow, all its rows, and their number
+  compared with what the table says. That none ever changes is checked too: every such poll compares size, time and inode of four
+  of them, and at the end every process those of all.
+* *manifest list* (1 in 10): that one is read anew as well.
+* *manifests* (1 in 250; 1 in 50 in the short form): PyIceberg plans a scan, and reads every manifest for it.
+* *rows* (1 in 2,000; 1 in 200 in the short form): the rows themselves are scanned; every other time by PyIceberg's ``to_arrow``,
+  and else from the files that this package binds for Spark (``SupportsStaging.read``), by a PyArrow dataset.
+
+The hash is the sum of the hashes of all rows, so all ways lead to the same one, and a row that is missing, or there twice, shows.
+The writer computes the hash of a version from the rows it writes, before it commits. A poll that fails, that sees anything but
+a committed version, or an older version than the process saw before, is a wrong observation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fault_report import FaultReport
+from iceberg_reader import IcebergReader, Rota
+from postgres_server import PostgresServer
+from row_digests import rows_digest, text, total
+from watchers import FAILED, Report, watching
+
+from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.services.planning import RefreshRequest
+from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.storage import write_text
+
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+YAML = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- {name: numbers, freshness: 1 day, partitioned_by: [p], query: "SELECT 1 AS p, 2L AS n"}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done at least. ``sizes`` are the numbers of partitions of the commits, in turn."""
+
+    commits: int
+    polls: int
+    sizes: tuple[int, ...]
+    rota: Rota
+
+
+CI = Scale(commits=20, polls=4_000, sizes=(1, 1, 1, 50, 1, 1, 1, 50, 1, 500), rota=Rota(10, 50, 200))
+LONG = Scale(commits=200, polls=100_000, sizes=(*(1, 200, 1, 1, 1) * 4, 2000), rota=Rota(10, 250, 2_000))
+
+
+class Writer:
+    """Refreshes a table whose rows it makes up, and knows the hash of every version before it is committed."""
+
+    def __init__(self, workspace: Workspace, request: RefreshRequest, partitions: int) -> None:
+        self.versions: list[str] = []
+        self._workspace = workspace
+        self._request = request
+        self._random = Random(1)
+        self._content = dict.fromkeys(range(partitions), 0)
+
+    def refresh(self, size: int, *, fails: bool = False) -> None:
+        """Replace that many partitions, chosen at random; or write them and then fail."""
+        chosen = sorted(self._random.sample(sorted(self._content), size))
+        number = len(self.versions)
+        rows = {p: [number * 10 + n for n in range((p + number) % 4)] for p in chosen}
+        # Every other replacement of all partitions is one of the whole table.
+        named = None if size == len(self._content) and number % 2 else tuple({"p": str(p)} for p in chosen)
+        request = replace(self._request, token=str(uuid4()), partitions=named, full_refresh=named is None)
+
+        def job(plan: RefreshPlan) -> None:
+            tables = _write(plan, rows)
+            if fails:
+                raise JobFailedError("as if the query divided by zero")
+            self._content.update({p: rows_digest(table) for p, table in tables.items()})
+            self.versions.append(text(total(self._content.values())))
+
+        if fails:
+            with pytest.raises(JobFailedError):
+                run(self._workspace, request, job)
+            return
+        assert isinstance(run(self._workspace, request, job), Version)
+
+
+def _write(plan: RefreshPlan, rows: dict[int, list[int]]) -> dict[int, pa.Table]:
+    """One file for every partition that has rows."""
+    tables = {
+        p: pa.table({"p": pa.array([p] * len(numbers), pa.int32()), "n": pa.array(numbers, pa.int64())})
+        for p, numbers in rows.items()
+    }
+    files = []
+    for p, table in tables.items():
+        if table.num_rows:
+            file = Path(urlsplit(plan.data_location).path, f"p={p}", "part-0.parquet")
+            file.parent.mkdir(parents=True)
+            pq.write_table(table, file)
+            files.append(StagedFile(f"{plan.data_location}/p={p}/part-0.parquet", file.stat().st_size))
+    result = RefreshResult(
+        token=plan.token,
+        application_id="by hand",
+        rows=sum(map(len, rows.values())),
+        files=tuple(files),
+        columns=(Column("p", "int"), Column("n", "bigint")),
+        partitions=tuple({"p": str(p)} for p, numbers in rows.items() if numbers),
+    )
+    write_text(plan.result_location, result.to_json())
+    return tables
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    if request.param == "sqlite":
+        database = Database(f"sqlite:///{tmp_path}/state.db")
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = Database(server.create_database(f"readers_{uuid4().hex}"))
+    database.upgrade()
+    return Settings(database.url, f"file://{tmp_path}/warehouse")
+
+
+@pytest.fixture
+def workspace(settings: Settings) -> Iterator[Workspace]:
+    with Workspace(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RefreshRequest:
+    (tmp_path / "sales.yaml").write_text(YAML)
+    definitions = load_definitions(tmp_path / "sales.yaml")
+    (table,) = definitions.tables.values()
+    return RefreshRequest(table, definitions.sources, MARCH, token="", owner="writer")
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [pytest.param(CI, id="short"), pytest.param(LONG, id="whole", marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
+)
+def test_every_observation_is_a_committed_version(
+    workspace: Workspace, request_: RefreshRequest, scale: Scale, fault_report: FaultReport
+) -> None:
+    writer = Writer(workspace, request_, max(scale.sizes))
+    writer.refresh(max(scale.sizes))
+    failures = 0
+    with watching(IcebergReader, workspace.settings, request_.table.identifier, scale.rota) as readers:
+        while len(writer.versions) <= scale.commits or readers.polls < scale.polls:
+            writer.refresh(scale.sizes[len(writer.versions) % len(scale.sizes)])
+            if len(writer.versions) % 10 == 0:
+                writer.refresh(min(scale.sizes), fails=True)
+                failures += 1
+            assert readers.alive
+        reports = readers.reports()
+    wrong = [line for report in reports for line in wrong_observations(report, writer.versions)]
+    ways = sum((report.ways for report in reports), Counter())
+    fault_report.polled(ways.total(), len(wrong))
+    fault_report.injected("job fails while readers poll", failures)
+    print(f"{len(writer.versions)} commits, {ways.total():,} polls: {dict(ways)}")
+    assert wrong == []
+    versions_seen = {state for report in reports for state, _ in report.seen}
+    assert len(versions_seen) > scale.commits / 4, "the readers looked all the time"
+
+
+def wrong_observations(report: Report, versions: list[str]) -> list[str]:
+    """What a reader should not have seen, in words; every poll that saw it is a line."""
+    order = {version: number for number, version in enumerate(versions)}
+    wrong, last = list(report.complaints), -1
+    for state, times in report.seen:
+        number = order.get(state, -1)
+        if number < 0:
+            wrong += [state if state.startswith(FAILED) else f"not a committed version: {state}"] * times
+        elif number < last:
+            wrong += [f"version {number} after version {last}"] * times
+        last = max(last, number)
+    return wrong

@@ -1,0 +1,126 @@
+"""Processes that look at a table again and again while somebody else changes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+FAILED = "failed: "
+_PATIENCE = 120  # seconds: a process that starts on a busy machine may take its time
+
+
+class Reader(Protocol):
+    """One who reads a table; lives in a process of its own."""
+
+    def poll(self) -> tuple[str, str]:
+        """Look once.
+
+        :return: the way it was looked, and what was seen: equal texts for equal content.
+        """
+
+    def close(self) -> list[str]:
+        """Let go of everything.
+
+        :return: what was wrong beside what was seen.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one process saw: ``seen`` in order, repetitions counted, and how often it looked in which way."""
+
+    seen: list[tuple[str, int]]
+    ways: Counter[str]
+    complaints: list[str]
+
+    @property
+    def polls(self) -> int:
+        """How often it looked."""
+        return self.ways.total()
+
+
+class Watchers:
+    """Reader processes at work; all have looked once, and found the table readable, before the body begins."""
+
+    def __init__(self, make: Callable[..., Reader], arguments: tuple[Any, ...], processes: int) -> None:
+        context = get_context("spawn")
+        self._stop, self._polls = context.Event(), context.Value("q", 0)
+        self._ready = context.Barrier(processes + 1)
+        self._pool = ProcessPoolExecutor(processes, context, _share, (self._stop, self._polls, self._ready))
+        self._futures: list[Future[Report]] = [self._pool.submit(_watch, make, arguments) for _ in range(processes)]
+
+    @property
+    def polls(self) -> int:
+        """How often all of them looked until now."""
+        return int(self._polls.value)
+
+    @property
+    def alive(self) -> bool:
+        """Whether none of them broke off."""
+        return not any(future.done() for future in self._futures)
+
+    def begin(self) -> None:
+        """Wait until all of them look."""
+        self._ready.wait(_PATIENCE)
+
+    def reports(self) -> list[Report]:
+        """Stop them and take what they saw."""
+        self._stop.set()
+        return [future.result(_PATIENCE) for future in self._futures]
+
+    def stop(self) -> None:
+        """Stop them, whatever happened."""
+        self._stop.set()
+        self._ready.abort()
+        self._pool.shutdown()
+
+
+@contextmanager
+def watching(make: Callable[..., Reader], *arguments: Any, processes: int = 4) -> Iterator[Watchers]:
+    """Have processes look at a table all the time while the body changes it.
+
+    :param make: makes a process's reader from ``arguments``; a function or class of a module.
+    """
+    watchers = Watchers(make, arguments, processes)
+    try:
+        watchers.begin()
+        yield watchers
+    finally:
+        watchers.stop()
+
+
+_shared: Any = None
+
+
+def _share(*shared: Any) -> None:
+    global _shared
+    _shared = shared
+
+
+def _watch(make: Callable[..., Reader], arguments: tuple[Any, ...]) -> Report:
+    stop, polls, ready = _shared
+    reader = make(*arguments)
+    seen: list[tuple[str, int]] = []
+    ways: Counter[str] = Counter()
+    while not stop.is_set():
+        way, state = _look(reader)
+        ways[way] += 1
+        last, times = seen[-1] if seen else ("", 0)
+        seen[len(seen) - (last == state) :] = [(state, times + 1 if last == state else 1)]
+        with polls.get_lock():
+            polls.value += 1
+        if ways.total() == 1:
+            ready.wait(_PATIENCE)
+    return Report(seen, ways, reader.close())
+
+
+def _look(reader: Reader) -> tuple[str, str]:
+    try:
+        return reader.poll()
+    except Exception as error:  # a reader that fails has seen something wrong
+        return "failed", f"{FAILED}{type(error).__name__}: {error}"
