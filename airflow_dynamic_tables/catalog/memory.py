@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogFunction,
+    CatalogPartition,
+    CatalogView,
+    ColumnStatistics,
+    TableStatistics,
+)
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import PartitionSpec
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table and what hangs on it: partitions by their values, statistics."""
+
+    value: AnyTable
+    partitions: dict[tuple[str, ...], CatalogPartition] = field(default_factory=dict)
+    statistics: TableStatistics = field(default_factory=TableStatistics)
+    columns: dict[str, ColumnStatistics] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Database:
+    value: CatalogDatabase
+    tables: dict[str, _Table] = field(default_factory=dict)
+    functions: dict[str, CatalogFunction] = field(default_factory=dict)
 
 
 class MemoryCatalog(ReadableWritableCatalog):
-    """Databases, tables, dynamic tables and views that live as long as this object; values are copied in and out."""
+    """Everything lives as long as this object; values are copied in and out."""
 
     def __init__(self, name: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)
-        self._databases: dict[str, CatalogDatabase] = {default_database: CatalogDatabase()}
-        self._tables: dict[str, dict[str, AnyTable]] = {default_database: {}}
+        self._databases = {default_database: _Database(CatalogDatabase())}
 
     def list_databases(self) -> list[str]:
         """See :meth:`ReadableCatalog.list_databases`."""
@@ -23,33 +51,38 @@ class MemoryCatalog(ReadableWritableCatalog):
 
     def get_database(self, database: str) -> CatalogDatabase:
         """See :meth:`ReadableCatalog.get_database`."""
-        if database not in self._databases:
-            raise self._no_database(database)
-        return deepcopy(self._databases[database])
+        return deepcopy(self._database(database).value)
 
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.create_database`."""
         if database not in self._databases:
-            self._databases[database], self._tables[database] = deepcopy(value), {}
+            self._databases[database] = _Database(deepcopy(value))
         elif not ignore_if_exists:
             raise self._database_exists_already(database)
 
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.alter_database`."""
-        if database in self._databases:
-            self._databases[database] = deepcopy(value)
-        elif not ignore_if_not_exists:
-            raise self._no_database(database)
+        if database in self._databases or not ignore_if_not_exists:
+            self._database(database).value = deepcopy(value)
+
+    def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_database`."""
+        if database not in self._databases and ignore_if_not_exists:
+            return
+        content = self._database(database)
+        if new_name in self._databases:
+            raise self._database_exists_already(new_name)
+        self._databases[new_name] = content
+        del self._databases[database]
 
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.drop_database`."""
-        if database not in self._databases:
-            if ignore_if_not_exists:
-                return
-            raise self._no_database(database)
-        if self._tables[database] and not cascade:
+        if database not in self._databases and ignore_if_not_exists:
+            return
+        content = self._database(database)
+        if (content.tables or content.functions) and not cascade:
             raise self._not_empty(database)
-        del self._databases[database], self._tables[database]
+        del self._databases[database]
 
     def list_tables(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_tables`."""
@@ -65,53 +98,164 @@ class MemoryCatalog(ReadableWritableCatalog):
 
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`; there are no versions here."""
-        if version is not None or not self.table_exists(path):
+        if version is not None:
             raise self._no_table(path)
-        return deepcopy(self._tables[path.database][path.name])
+        return deepcopy(self._table(path).value)
 
     def table_exists(self, path: ObjectPath) -> bool:
         """See :meth:`ReadableCatalog.table_exists`."""
-        return path.name in self._tables.get(path.database, {})
+        return path.database in self._databases and path.name in self._databases[path.database].tables
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.create_table`."""
-        self.get_database(path.database)
-        if not self.table_exists(path):
-            self._tables[path.database][path.name] = deepcopy(table)
+        tables = self._database(path.database).tables
+        if path.name not in tables:
+            tables[path.name] = _Table(deepcopy(table))
         elif not ignore_if_exists:
             raise self._table_exists_already(path)
 
     def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.alter_table`."""
-        if self._missing(path, ignore_if_not_exists):
+        if ignore_if_not_exists and not self.table_exists(path):
             return
-        found = self._tables[path.database][path.name]
-        if type(found) is not type(table):
-            raise self._other_kind(path, found, table)
-        self._tables[path.database][path.name] = deepcopy(table)
+        found = self._table(path)
+        if type(found.value) is not type(table):
+            raise self._other_kind(path, found.value, table)
+        found.value = deepcopy(table)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""
-        if self._missing(path, ignore_if_not_exists):
+        if ignore_if_not_exists and not self.table_exists(path):
             return
-        renamed = ObjectPath(path.database, new_name)
+        table, renamed = self._table(path), ObjectPath(path.database, new_name)
         if self.table_exists(renamed):
             raise self._table_exists_already(renamed)
-        tables = self._tables[path.database]
-        tables[new_name] = tables.pop(path.name)
+        tables = self._databases[path.database].tables
+        tables[new_name] = table
+        del tables[path.name]
 
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.drop_table`."""
-        if not self._missing(path, ignore_if_not_exists):
-            del self._tables[path.database][path.name]
-
-    def _missing(self, path: ObjectPath, ignore: bool) -> bool:
         if self.table_exists(path):
-            return False
-        if ignore:
-            return True
-        raise self._no_table(path)
+            del self._databases[path.database].tables[path.name]
+        elif not ignore_if_not_exists:
+            raise self._no_table(path)
+
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """See :meth:`ReadableCatalog.get_partitions`."""
+        table, wanted = self._table(path), (spec or {}).items()
+        self._partition_keys(path, table.value, spec or {})
+        found = (partition for _, partition in sorted(table.partitions.items()))
+        return [deepcopy(partition) for partition in found if wanted <= partition.spec.items()]
+
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
+        """See :meth:`ReadableWritableCatalog.create_partitions`."""
+        table = self._table(path)
+        created: dict[tuple[str, ...], CatalogPartition] = {}
+        for partition in partitions:
+            spec = self._full_spec(path, table.value, partition.spec)
+            key = tuple(spec.values())
+            if key not in table.partitions and key not in created:
+                created[key] = replace(deepcopy(partition), spec=spec)
+            elif not ignore_if_exists:
+                raise self._partition_exists_already(path, spec)
+        table.partitions.update(created)
+
+    def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_partition`."""
+        if key := self._partition_key(path, partition.spec, ignore_if_not_exists):
+            table = self._table(path)
+            table.partitions[key] = replace(deepcopy(partition), spec=table.partitions[key].spec)
+
+    def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.drop_partition`."""
+        if key := self._partition_key(path, spec, ignore_if_not_exists):
+            del self._table(path).partitions[key]
+
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        """See :meth:`ReadableCatalog.get_table_statistics`."""
+        table = self._table(path)
+        return table.statistics if spec is None else self.get_partition(path, spec).statistics
+
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        """See :meth:`ReadableCatalog.get_column_statistics`."""
+        return dict(self._table(path).columns)
+
+    def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_table_statistics`."""
+        table = self._table(path)
+        if spec is None:
+            table.statistics = statistics
+        else:
+            self.alter_partition(path, replace(self.get_partition(path, spec), statistics=statistics))
+
+    def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_column_statistics`."""
+        self._table(path).columns = dict(statistics)
+
+    def list_functions(self, database: str) -> list[str]:
+        """See :meth:`ReadableCatalog.list_functions`."""
+        return sorted(self._database(database).functions)
+
+    def get_function(self, path: ObjectPath) -> CatalogFunction:
+        """See :meth:`ReadableCatalog.get_function`."""
+        if not self.function_exists(path):
+            raise self._no_function(path)
+        return deepcopy(self._databases[path.database].functions[path.name.lower()])
+
+    def function_exists(self, path: ObjectPath) -> bool:
+        """See :meth:`ReadableCatalog.function_exists`."""
+        return path.database in self._databases and path.name.lower() in self._databases[path.database].functions
+
+    def create_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.create_function`."""
+        functions = self._database(path.database).functions
+        if path.name.lower() not in functions:
+            functions[path.name.lower()] = deepcopy(function)
+        elif not ignore_if_exists:
+            raise self._function_exists_already(path)
+
+    def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_function`."""
+        if self.function_exists(path):
+            self._databases[path.database].functions[path.name.lower()] = deepcopy(function)
+        elif not ignore_if_not_exists:
+            raise self._no_function(path)
+
+    def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_function`."""
+        if ignore_if_not_exists and not self.function_exists(path):
+            return
+        function, renamed = self.get_function(path), ObjectPath(path.database, new_name)
+        if self.function_exists(renamed):
+            raise self._function_exists_already(renamed)
+        self.create_function(renamed, function)
+        self.drop_function(path)
+
+    def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.drop_function`."""
+        if self.function_exists(path):
+            del self._databases[path.database].functions[path.name.lower()]
+        elif not ignore_if_not_exists:
+            raise self._no_function(path)
+
+    def _database(self, database: str) -> _Database:
+        if database not in self._databases:
+            raise self._no_database(database)
+        return self._databases[database]
+
+    def _table(self, path: ObjectPath) -> _Table:
+        if not self.table_exists(path):
+            raise self._no_table(path)
+        return self._databases[path.database].tables[path.name]
 
     def _names(self, database: str, kind: type) -> list[str]:
-        self.get_database(database)
-        return sorted(name for name, table in self._tables[database].items() if isinstance(table, kind))
+        return sorted(name for name, table in self._database(database).tables.items() if isinstance(table.value, kind))
+
+    def _partition_key(self, path: ObjectPath, spec: PartitionSpec, ignore: bool) -> tuple[str, ...] | None:
+        """The key of a partition; ``None`` when it is missing and that is to be ignored."""
+        if ignore and not self.partition_exists(path, spec):
+            return None
+        return tuple(self.get_partition(path, spec).spec.values())

@@ -2,114 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import IdentityTransform
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import ColumnElement, Connection, select, update
 
-from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.sql_rows import ENTRIES, PHYSICAL, REGISTERS, Register, decode, encode
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.catalog.sql_databases import SqlDatabases
+from airflow_dynamic_tables.catalog.sql_details import Details
+from airflow_dynamic_tables.catalog.sql_iceberg import (
+    as_stored,
+    column_statistics_of,
+    open_iceberg,
+    partitions_of,
+    statistics_of,
+    table_of,
+)
+from airflow_dynamic_tables.catalog.sql_rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Register, decode, encode, insert
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, CatalogView, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.database.tables import catalog_tables, databases
-from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.iceberg import columns_of
+from airflow_dynamic_tables.exceptions import CatalogError, InvalidPartitionError, TableNotFoundError, UnsupportedError
 
 
-class SqlCatalog(ReadableWritableCatalog):
-    """Databases, tables, dynamic tables and views in ``dt_`` tables.
+class SqlCatalog(SqlDatabases):
+    """Databases, tables, dynamic tables, views and functions in ``dt_`` tables.
 
-    A table that somebody else made through PyIceberg in the same catalog is listed and read too.
+    A table that somebody else made through PyIceberg in the same catalog is listed and read too. Partitions and statistics
+    of Iceberg tables are those of their own metadata and cannot be changed here, others are kept as rows.
 
     :param warehouse: URI of the folder new Iceberg tables are placed in.
     """
 
     def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
-        super().__init__(name, default_database)
-        self._database = database
+        super().__init__(name, database, default_database)
         self._warehouse = warehouse
         self._iceberg: IcebergCatalog | None = None
 
     def open(self) -> None:
         """Connect, and make sure that the default database and PyIceberg's own tables exist."""
-        self.create_database(self.default_database, CatalogDatabase(), ignore_if_exists=True)
-        if self._iceberg is None:
-            self._iceberg = self._open_iceberg()
+        super().open()
+        self._iceberg = self.iceberg
 
     def close(self) -> None:
         """Let go of connections."""
         self._iceberg = None
-        self._database.close()
-
-    def upgrade(self) -> None:
-        """See :meth:`ReadableCatalog.upgrade`."""
-        self._database.upgrade()
+        super().close()
 
     @property
     def iceberg(self) -> IcebergCatalog:
         """PyIceberg's catalog of the physical tables; its namespaces are the databases."""
         if self._iceberg is None:
-            self._iceberg = self._open_iceberg()
+            self._iceberg = open_iceberg(self.name, self._database, self._warehouse)
         return self._iceberg
-
-    def _open_iceberg(self) -> IcebergCatalog:
-        with self._database.errors():
-            engine = self._database.engine
-            properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": self._warehouse}
-            try:
-                catalog = IcebergCatalog(self.name, **properties)
-            except DBAPIError:
-                # Two processes that start at once both try to create PyIceberg's tables; now they are there.
-                catalog = IcebergCatalog(self.name, **properties)
-        # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
-        catalog.engine.dispose()
-        catalog.engine = engine
-        return catalog
-
-    def list_databases(self) -> list[str]:
-        """See :meth:`ReadableCatalog.list_databases`."""
-        with self._database.transaction() as connection:
-            return sorted(connection.scalars(select(databases.c.name).where(databases.c.catalog == self.name)))
-
-    def get_database(self, database: str) -> CatalogDatabase:
-        """See :meth:`ReadableCatalog.get_database`."""
-        with self._database.transaction() as connection:
-            return self._found_database(connection, database)
-
-    def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.create_database`."""
-        row = {"catalog": self.name, "name": database, "value": asdict(value)}
-        with self._database.transaction() as connection:
-            if not self._insert(connection, databases, row) and not ignore_if_exists:
-                raise self._database_exists_already(database)
-
-    def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_database`."""
-        change = update(databases).where(*self._is_database(database)).values(value=asdict(value))
-        with self._database.transaction() as connection:
-            if connection.execute(change).rowcount == 0 and not ignore_if_not_exists:
-                raise self._no_database(database)
-
-    def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_database`."""
-        with self._database.transaction() as connection:
-            if not self._lock_database(connection, database):
-                if ignore_if_not_exists:
-                    return
-                raise self._no_database(database)
-            removals = (delete(register.table).where(*register.within(self.name, database)) for register in REGISTERS)
-            dropped = sum([connection.execute(removal).rowcount for removal in removals])
-            if dropped and not cascade:
-                raise self._not_empty(database)  # which rolls back
-            connection.execute(delete(databases).where(*self._is_database(database)))
 
     def list_tables(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_tables`."""
@@ -117,7 +66,7 @@ class SqlCatalog(ReadableWritableCatalog):
             self._found_database(connection, database)
             names = (
                 connection.scalars(select(register.table.c[register.name]).where(*register.within(self.name, database)))
-                for register in REGISTERS
+                for register in TABLES
             )
             return sorted(set().union(*names))
 
@@ -131,20 +80,23 @@ class SqlCatalog(ReadableWritableCatalog):
 
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`."""
-        with self._database.transaction() as connection:
-            entry = self._entry(connection, path)
-        is_iceberg = entry is None or (not isinstance(entry, CatalogView) and entry.format == "iceberg")
-        physical = self._load(path) if is_iceberg else None
+        entry, physical = self._found(path)
         if physical is None:
             if entry is None or version is not None:
                 raise self._no_table(path)
             return entry
-        return self._as_stored(path, entry, physical, version)
+        try:
+            stored = as_stored(entry, physical, version)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{path} in catalog {self.name}: {error}") from error
+        if stored is None:
+            raise TableNotFoundError(f"Table {path} in catalog {self.name} has no version {version}.")
+        return stored
 
     def table_exists(self, path: ObjectPath) -> bool:
         """See :meth:`ReadableCatalog.table_exists`."""
         with self._database.transaction() as connection:
-            return any(self._registered(connection, register, path) for register in REGISTERS)
+            return any(self._exists(connection, register, path) for register in TABLES)
 
     def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.create_table`."""
@@ -152,7 +104,7 @@ class SqlCatalog(ReadableWritableCatalog):
         with self._database.transaction() as connection:
             if not self._lock_database(connection, path.database):
                 raise self._no_database(path.database)
-            if not self._registered(connection, PHYSICAL, path) and self._insert(connection, catalog_tables, row):
+            if not self._exists(connection, PHYSICAL, path) and insert(self._database, connection, ENTRIES.table, row):
                 return
         if not ignore_if_exists:
             raise self._table_exists_already(path)
@@ -166,7 +118,7 @@ class SqlCatalog(ReadableWritableCatalog):
             self._lock_database(connection, path.database)
             found = self._entry(connection, path)
             if found is None:
-                if self._registered(connection, PHYSICAL, path):
+                if self._exists(connection, PHYSICAL, path):
                     raise UnsupportedError(
                         f"{path} was made through Iceberg and not through catalog {self.name}; alter it there."
                     )
@@ -175,58 +127,119 @@ class SqlCatalog(ReadableWritableCatalog):
                 raise self._no_table(path)
             if type(found) is not type(table):
                 raise self._other_kind(path, found, table)
-            connection.execute(update(catalog_tables).where(*self._at(ENTRIES, path)).values(encode(table)))
+            connection.execute(update(ENTRIES.table).where(*self._at(ENTRIES, path)).values(encode(table)))
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""
         renamed = ObjectPath(path.database, new_name)
         with self._database.transaction() as connection:
             self._lock_database(connection, path.database)
-            if not any(self._registered(connection, register, path) for register in REGISTERS):
+            if not any(self._exists(connection, register, path) for register in TABLES):
                 if ignore_if_not_exists:
                     return
                 raise self._no_table(path)
-            if any(self._registered(connection, register, renamed) for register in REGISTERS):
+            if any(self._exists(connection, register, renamed) for register in TABLES):
                 raise self._table_exists_already(renamed)
-            for register in REGISTERS:
-                change = update(register.table).where(*self._at(register, path)).values({register.name: new_name})
-                connection.execute(change)
+            for register in (*TABLES, *DETAILS):
+                content = self._at(register, path)
+                connection.execute(update(register.table).where(*content).values({register.name: new_name}))
 
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.drop_table`."""
         with self._database.transaction() as connection:
-            removals = (delete(register.table).where(*self._at(register, path)) for register in REGISTERS)
-            dropped = sum([connection.execute(removal).rowcount for removal in removals])
+            dropped = sum([self._delete(connection, register, path.database, path.name) for register in TABLES])
+            for register in DETAILS:
+                self._delete(connection, register, path.database, path.name)
         if not dropped and not ignore_if_not_exists:
             raise self._no_table(path)
 
-    def _insert(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-        """Insert a row unless its key is taken; whether it was inserted."""
-        insert = self._database.insert(table).values(row).on_conflict_do_nothing().returning(table.c.name)
-        return connection.scalar(insert) is not None
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """See :meth:`ReadableCatalog.get_partitions`."""
+        entry, physical = self._found(path)
+        wanted = spec or {}
+        if physical is not None:
+            return partitions_of(physical, self._partition_keys(path, entry or table_of(physical), wanted), wanted)
+        if entry is not None:
+            self._partition_keys(path, entry, wanted)
+        with self._database.transaction() as connection:
+            found = self._details(connection, path).partitions()
+        return [partition for partition in found if wanted.items() <= partition.spec.items()]
 
-    def _lock_database(self, connection: Connection, database: str) -> bool:
-        """Keep other writers out of a database until the end of the transaction; whether it exists."""
-        query = select(databases.c.name).where(*self._is_database(database)).with_for_update()
-        return connection.scalar(query) is not None
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
+        """See :meth:`ReadableWritableCatalog.create_partitions`."""
+        with self._database.transaction() as connection:
+            table, details = self._described(connection, path, "partitions")
+            named = [replace(partition, spec=self._full_spec(path, table, partition.spec)) for partition in partitions]
+            if (taken := details.add_partitions(named)) and not ignore_if_exists:
+                raise self._partition_exists_already(path, taken[0].spec)  # which rolls back
 
-    def _found_database(self, connection: Connection, database: str) -> CatalogDatabase:
-        value = connection.scalar(select(databases.c.value).where(*self._is_database(database)))
-        if value is None:
-            raise self._no_database(database)
-        return CatalogDatabase(**value)
+    def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_partition`."""
+        with self._changed_partition(path, partition.spec, ignore_if_not_exists) as (details, found):
+            if found is not None:
+                details.replace_partition(replace(partition, spec=found.spec))
+
+    def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.drop_partition`."""
+        with self._changed_partition(path, spec, ignore_if_not_exists) as (details, found):
+            if found is not None:
+                details.remove_partition(found.spec)
+
+    def get_table_statistics(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
+        """See :meth:`ReadableCatalog.get_table_statistics`."""
+        _, physical = self._found(path)
+        if spec is not None:
+            return self.get_partition(path, spec).statistics
+        if physical is not None:
+            return statistics_of(physical)
+        with self._database.transaction() as connection:
+            return self._details(connection, path).statistics()[0]
+
+    def get_column_statistics(self, path: ObjectPath) -> dict[str, ColumnStatistics]:
+        """See :meth:`ReadableCatalog.get_column_statistics`."""
+        _, physical = self._found(path)
+        if physical is not None:
+            return column_statistics_of(physical)
+        with self._database.transaction() as connection:
+            return self._details(connection, path).statistics()[1]
+
+    def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_table_statistics`."""
+        with self._database.transaction() as connection:
+            _, details = self._described(connection, path, "statistics")
+            if spec is None:
+                details.write_statistics(statistics, details.statistics()[1])
+        if spec is not None:
+            self.alter_partition(path, replace(self.get_partition(path, spec), statistics=statistics))
+
+    def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
+        """See :meth:`ReadableWritableCatalog.alter_column_statistics`."""
+        with self._database.transaction() as connection:
+            _, details = self._described(connection, path, "statistics")
+            details.write_statistics(details.statistics()[0], statistics)
 
     def _list_kind(self, database: str, kind: str) -> list[str]:
-        query = select(catalog_tables.c.name).where(*ENTRIES.within(self.name, database), catalog_tables.c.kind == kind)
+        query = select(ENTRIES.table.c.name).where(*ENTRIES.within(self.name, database), ENTRIES.table.c.kind == kind)
         with self._database.transaction() as connection:
             self._found_database(connection, database)
             return sorted(connection.scalars(query))
 
-    def _registered(self, connection: Connection, register: Register, path: ObjectPath) -> bool:
-        return connection.scalar(select(1).select_from(register.table).where(*self._at(register, path))) is not None
+    def _found(self, path: ObjectPath) -> tuple[AnyTable | None, IcebergTable | None]:
+        """The row and the Iceberg table of a path, of which one at least is there.
+
+        :raises TableNotFoundError: when neither is.
+        """
+        with self._database.transaction() as connection:
+            entry = self._entry(connection, path)
+        physical = self._load(path) if entry is None or _is_iceberg(entry) else None
+        if entry is None and physical is None:
+            raise self._no_table(path)
+        return entry, physical
 
     def _entry(self, connection: Connection, path: ObjectPath) -> AnyTable | None:
-        row = connection.execute(select(catalog_tables).where(*self._at(ENTRIES, path))).first()
+        row = connection.execute(select(ENTRIES.table).where(*self._at(ENTRIES, path))).first()
         return decode(row.kind, row.value) if row is not None else None
 
     def _load(self, path: ObjectPath) -> IcebergTable | None:
@@ -238,47 +251,37 @@ class SqlCatalog(ReadableWritableCatalog):
         except (OSError, ValueError) as error:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self.name} cannot be read: {error}") from error
 
-    def _as_stored(self, path: ObjectPath, entry: AnyTable | None, physical: IcebergTable, version: str | None) -> AnyTable:
-        """The entry with what the physical table knows better, as of a version."""
-        try:
-            found = _columns_as_of(physical, version)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{path} in catalog {self.name}: {error}") from error
-        if found is None:
-            raise TableNotFoundError(f"Table {path} in catalog {self.name} has no version {version}.")
-        columns, snapshot = found
-        if isinstance(entry, CatalogDynamicTable):
-            return replace(entry, columns=columns, location=physical.location(), snapshot=snapshot)
-        if isinstance(entry, CatalogTable):
-            return replace(entry, columns=columns, location=physical.location())
-        return CatalogTable(
-            columns,
-            comment=physical.properties.get("comment"),
-            partition_keys=_partition_keys(physical),
-            location=physical.location(),
-            properties=dict(physical.properties),
-        )
+    def _described(self, connection: Connection, path: ObjectPath, what: str) -> tuple[AnyTable, Details]:
+        """A table whose partitions and statistics are rows, locked until the end of the transaction."""
+        self._lock_database(connection, path.database)
+        entry = self._entry(connection, path)
+        if entry is None and not self._exists(connection, PHYSICAL, path):
+            raise self._no_table(path)
+        if entry is None or _is_iceberg(entry):
+            raise UnsupportedError(f"The {what} of {path} in catalog {self.name} are those of its Iceberg metadata.")
+        return entry, self._details(connection, path)
+
+    @contextmanager
+    def _changed_partition(
+        self, path: ObjectPath, spec: PartitionSpec, ignore_if_not_exists: bool = False
+    ) -> Iterator[tuple[Details, CatalogPartition | None]]:
+        """A transaction around a partition as it is; ``None`` when it is missing and that is ignored."""
+        with self._database.transaction() as connection:
+            try:
+                table, details = self._described(connection, path, "partitions")
+                found = details.partition(self._full_spec(path, table, spec))
+            except (TableNotFoundError, InvalidPartitionError):
+                details, found = self._details(connection, path), None
+            if found is None and not ignore_if_not_exists:
+                raise self._no_partition(path, spec)
+            yield details, found
+
+    def _details(self, connection: Connection, path: ObjectPath) -> Details:
+        return Details(self._database, connection, self.name, path)
 
     def _at(self, register: Register, path: ObjectPath) -> tuple[ColumnElement[bool], ...]:
         return register.within(self.name, path.database, path.name)
 
-    def _is_database(self, database: str) -> tuple[ColumnElement[bool], ...]:
-        return databases.c.catalog == self.name, databases.c.name == database
 
-
-def _columns_as_of(table: IcebergTable, version: str | None) -> tuple[tuple[Column, ...], str | None] | None:
-    """Columns and snapshot of a version, by default the current one; ``None`` when there is no such version."""
-    snapshots = {str(snapshot.snapshot_id): snapshot for snapshot in table.snapshots()}
-    if version is None:
-        current = table.current_snapshot()
-        return columns_of(table.schema()), str(current.snapshot_id) if current else None
-    if version not in snapshots:
-        return None
-    schema_id = snapshots[version].schema_id
-    return columns_of(table.schema() if schema_id is None else table.schemas()[schema_id]), version
-
-
-def _partition_keys(table: IcebergTable) -> tuple[str, ...]:
-    """Columns whose values are partition values; those that Iceberg transforms (``days(ts)``) are none."""
-    fields = (field for field in table.spec().fields if isinstance(field.transform, IdentityTransform))
-    return tuple(str(table.schema().find_column_name(field.source_id)) for field in fields)
+def _is_iceberg(entry: AnyTable) -> bool:
+    return not isinstance(entry, CatalogView) and entry.format == "iceberg"

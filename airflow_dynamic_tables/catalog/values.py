@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column
@@ -144,8 +143,3 @@ class ColumnStatistics:
 
 
 AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
-
-
-def function_path(path: ObjectPath) -> ObjectPath:
-    """The path that a function is kept under: the case of letters does not tell functions apart."""
-    return ObjectPath(path.database, path.name.lower())

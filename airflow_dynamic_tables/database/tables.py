@@ -49,6 +49,36 @@ catalog_tables = Table(
     Column("value", JSON, nullable=False),
 )
 
+catalog_functions = Table(
+    "dt_functions",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("database", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
+catalog_partitions = Table(
+    "dt_partitions",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("database", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("spec", String(2048), primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+"""Partitions of tables whose format does not know its own."""
+
+catalog_statistics = Table(
+    "dt_statistics",
+    metadata,
+    Column("catalog", String(255), primary_key=True),
+    Column("database", String(255), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+"""One row a table, of formats that do not know their own: statistics of the table and of its columns."""
+
 table_locks = Table("dt_table_locks", metadata, Column("table_name", String(767), primary_key=True))
 """One row a table, locked while its stages are opened: overlapping partition sets are no unique key."""
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -50,15 +45,6 @@ def coverage(planned: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str
     for spec in planned:
         values.setdefault(tuple(spec), set()).add(tuple(spec.values()))
     return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
-
-
-def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
-    """A file's partition as text; ``None`` for null."""
-    values: dict[str, str | None] = {}
-    for position, field in enumerate(spec.fields):
-        kind, value = schema.find_field(field.source_id).field_type, file.partition[position]
-        values[field.name] = None if value is None else IdentityTransform[Any]().to_human_string(kind, value)
-    return values
 
 
 def versions(table: Table) -> Iterator[Version]:

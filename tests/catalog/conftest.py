@@ -8,11 +8,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from catalog_contract import KINDS, TABLE, Contract, Filled, Limits
 from postgres_server import PostgresServer
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.database.engine import Database
 
 _NUMBERS = count(1)
@@ -58,14 +61,57 @@ def sql_catalog(client: Callable[[], SqlCatalog]) -> SqlCatalog:
 
 
 @pytest.fixture(params=["memory", *SQL])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[ReadableWritableCatalog]:
-    """An empty catalog of every type, opened."""
-    name = f"lake{next(_NUMBERS)}"
-    made: ReadableWritableCatalog = MemoryCatalog(name)
+def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Contract]:
+    """Every type of catalog that can be written; one more joins by a parameter here."""
+    name, made = f"lake{next(_NUMBERS)}", list[ReadableWritableCatalog]()
+    if request.param == "memory":
+        only = MemoryCatalog(name)
+        yield Contract(lambda: only, Limits(shared=False))
+        return
     if request.param == "sqlite":
-        made = SqlCatalog(name, Database(f"sqlite:///{shutil.copy(empty_state, tmp_path)}"), f"file://{tmp_path}/warehouse")
-    elif request.param == "postgres":
-        made = SqlCatalog(name, Database(request.getfixturevalue("postgres_url")), f"file://{tmp_path}/warehouse")
+        url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
+    else:
+        url = str(request.getfixturevalue("postgres_url"))
+
+    def client() -> ReadableWritableCatalog:
+        made.append(SqlCatalog(name, Database(url), f"file://{tmp_path}/warehouse"))
+        return made[-1]
+
+    yield Contract(client)
+    for catalog in made:
+        catalog.close()
+
+
+@pytest.fixture
+def limits(contract: Contract) -> Limits:
+    """What the catalog does differently."""
+    return contract.limits
+
+
+@pytest.fixture
+def catalog(contract: Contract) -> ReadableWritableCatalog:
+    """An empty catalog of every type, opened."""
+    made = contract.client()
     made.open()
-    yield made
-    made.close()
+    return made
+
+
+@pytest.fixture
+def sales(catalog: ReadableWritableCatalog) -> ReadableWritableCatalog:
+    """A catalog with an empty database ``sales``."""
+    catalog.create_database("sales", CatalogDatabase())
+    return catalog
+
+
+@pytest.fixture(params=KINDS)
+def table(request: pytest.FixtureRequest, limits: Limits) -> AnyTable:
+    """A table of every kind, as the catalog keeps it."""
+    return limits.kept(KINDS[request.param])
+
+
+@pytest.fixture
+def filled(sales: ReadableWritableCatalog, limits: Limits) -> Filled:
+    """A catalog to be read; one that cannot be written joins by overriding this."""
+    for name in ("customers", "orders"):
+        sales.create_table(ObjectPath("sales", name), limits.kept(TABLE))
+    return Filled(sales, "sales", ("customers", "orders"), ("id", "price"))

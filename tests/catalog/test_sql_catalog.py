@@ -13,23 +13,36 @@ import pytest
 from postgres_server import PostgresServer
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType, TimeType
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType, TimestampType, TimestamptzType, TimeType
 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView, RefreshHandler
+from airflow_dynamic_tables.catalog.values import (
+    NULL_PARTITION,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogPartition,
+    CatalogTable,
+    CatalogView,
+    ColumnStatistics,
+    RefreshHandler,
+    TableStatistics,
+)
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.database.tables import catalog_tables
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,
     ConfigurationError,
+    InvalidPartitionError,
     NotEmptyError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -299,16 +312,138 @@ class TestSeveralAtOnce:
         assert sales.list_tables("sales") == ["revenue"]
 
 
-def test_a_thousand_tables_are_listed_without_looking_at_each(sales: SqlCatalog) -> None:
-    with sales._database.transaction() as connection:
-        for number in range(1000):
-            row = {"catalog": sales.name, "database": "sales", "name": f"t{number:04}", "kind": "dynamic_table", "value": {}}
-            connection.execute(sales._database.insert(catalog_tables).values(row))
-    before = time.process_time()
-    assert len(sales.list_tables("sales")) == 1000
-    assert len(sales.list_dynamic_tables("sales")) == 1000
-    assert sales.list_views("sales") == []
-    assert time.process_time() - before < 2  # of this process alone: other load does not count
+class TestPartitionsAndStatistics:
+    """Those of an Iceberg table are what its metadata says."""
+
+    @pytest.fixture
+    def revenue(self, sales: SqlCatalog) -> SqlCatalog:
+        """A dynamic table by day with two files on one day."""
+        sales.create_table(PATH, DYNAMIC)
+        make_partitioned(sales, PATH)
+        return sales
+
+    def test_partitions_have_real_rows_bytes_and_files(self, revenue: SqlCatalog) -> None:
+        partitions = revenue.get_partitions(PATH)
+        assert [partition.spec for partition in partitions] == [{"ds": "2024-01-01"}, {"ds": "2024-01-02"}]
+        assert [(found.statistics.rows, found.statistics.files) for found in partitions] == [(3, 2), (1, 1)]
+        sizes = [file.stat().st_size for file in files_of(revenue, PATH)]
+        assert sum(found.statistics.bytes or 0 for found in partitions) == sum(sizes)
+        assert revenue.get_partition(PATH, {"ds": "2024-01-02"}) == partitions[1]
+        assert revenue.get_table_statistics(PATH) == TableStatistics(4, sum(sizes), 3)
+        assert revenue.get_table_statistics(PATH, {"ds": "2024-01-01"}).rows == 3
+
+    def test_columns_have_nulls_and_bounds(self, revenue: SqlCatalog) -> None:
+        assert revenue.get_column_statistics(PATH) == {
+            "ds": ColumnStatistics(nulls=0, minimum="2024-01-01", maximum="2024-01-02"),
+            "n": ColumnStatistics(nulls=1, minimum="-5", maximum="40"),
+        }
+
+    def test_they_follow_every_commit(self, revenue: SqlCatalog) -> None:
+        physical = revenue.iceberg.load_table(("sales", "revenue"))
+        physical.delete("ds = '2024-01-01'")
+        assert revenue.list_partitions(PATH) == [{"ds": "2024-01-02"}]
+        assert revenue.get_table_statistics(PATH).rows == 1
+        assert revenue.get_column_statistics(PATH)["n"] == ColumnStatistics(nulls=0, minimum="40", maximum="40")
+
+    def test_before_the_first_commit_there_are_none(self, sales: SqlCatalog) -> None:
+        sales.create_table(PATH, DYNAMIC)
+        assert sales.list_partitions(PATH) == []
+        assert sales.get_table_statistics(PATH) == TableStatistics()
+        assert sales.get_column_statistics(PATH) == {}
+
+    def test_they_cannot_be_changed_by_hand(self, revenue: SqlCatalog) -> None:
+        revenue.create_table(ObjectPath("sales", "new"), DYNAMIC)
+        make_partitioned(revenue, ObjectPath("sales", "foreign"))
+        partition = CatalogPartition({"ds": "2024-01-01"})
+        for path in (PATH, ObjectPath("sales", "new"), ObjectPath("sales", "foreign")):
+            for call in (
+                lambda path=path: revenue.create_partition(path, partition),
+                lambda path=path: revenue.alter_partition(path, partition),
+                lambda path=path: revenue.drop_partition(path, partition.spec, ignore_if_not_exists=True),
+                lambda path=path: revenue.alter_table_statistics(path, TableStatistics()),
+                lambda path=path: revenue.alter_column_statistics(path, {}),
+            ):
+                with pytest.raises(UnsupportedError, match=f"of {path} in catalog {revenue.name} are those of its Iceberg"):
+                    call()
+
+    def test_of_a_table_of_others(self, sales: SqlCatalog) -> None:
+        make_partitioned(sales, PATH)
+        assert sales.list_partitions(PATH) == [{"ds": "2024-01-01"}, {"ds": "2024-01-02"}]
+        make_physical(sales, ObjectPath("sales", "plain"))
+        assert sales.get_table_statistics(ObjectPath("sales", "plain")).rows == 2
+        with pytest.raises(InvalidPartitionError, match="is not partitioned"):
+            sales.list_partitions(ObjectPath("sales", "plain"))
+
+    def test_keys_that_iceberg_transforms_or_that_are_null(self, sales: SqlCatalog) -> None:
+        schema = Schema(*SCHEMA.fields, NestedField(3, "ts", TimestampType()))
+        spec = PartitionSpec(
+            PartitionField(3, 1000, DayTransform(), "ts_day"), PartitionField(1, 1001, IdentityTransform(), "day_text")
+        )
+        sales.iceberg.create_namespace("sales")
+        table = sales.iceberg.create_table(("sales", "revenue"), schema, partition_spec=spec)
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            append.append_data_file(data_file(1, 19_723, "a"))
+            append.append_data_file(data_file(2, 19_724, None))
+        assert sales.list_partitions(PATH) == [{"ds": NULL_PARTITION}, {"ds": "a"}]
+        assert sales.get_table_statistics(PATH, {"ds": NULL_PARTITION}) == TableStatistics(3, 100, 1)
+
+    def test_ten_thousand_partitions(self, sales: SqlCatalog) -> None:
+        table = make_partitioned(sales, PATH)
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for number in range(10_000):
+                append.append_data_file(data_file(number, f"d{number:05}"))
+        before = time.process_time()
+        assert len(sales.get_partitions(PATH)) == 10_002
+        assert time.process_time() - before < 2  # of this process alone: other load does not count
+
+    def test_renaming_the_database_takes_the_physical_tables_along(self, revenue: SqlCatalog) -> None:
+        partitions = revenue.get_partitions(PATH)
+        revenue.rename_database("sales", "vertrieb")
+        moved = ObjectPath("vertrieb", "revenue")
+        assert revenue.get_partitions(moved) == partitions
+        assert revenue.iceberg.list_tables("vertrieb") == [("vertrieb", "revenue")]
+        assert not revenue.iceberg.namespace_exists("sales")
+        assert revenue.iceberg.load_table(("vertrieb", "revenue")).scan().to_arrow().num_rows == 4
+
+
+def make_partitioned(catalog: SqlCatalog, path: ObjectPath) -> IcebergTable:
+    """Make an Iceberg table by day, with two files on the first of two days."""
+    catalog.iceberg.create_namespace_if_not_exists((path.database,))
+    by_day = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "ds"))
+    table = catalog.iceberg.create_table((path.database, path.name), SCHEMA, partition_spec=by_day)
+    table.append(pa.table({"ds": ["2024-01-01", "2024-01-01", "2024-01-02"], "n": [7, None, 40]}))
+    table.append(pa.table({"ds": ["2024-01-01"], "n": [-5]}))
+    return table
+
+
+def files_of(catalog: SqlCatalog, path: ObjectPath) -> list[Path]:
+    """The data files of an Iceberg table."""
+    location = catalog.iceberg.load_table((path.database, path.name)).location().removeprefix("file://")
+    return sorted(Path(location).glob("data/**/*.parquet"))
+
+
+def data_file(number: int, *partition: object) -> DataFile:
+    """A data file that only the metadata know, with statistics as a commit writes them."""
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file:///nowhere/{number}.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=3,
+        file_size_in_bytes=100,
+        column_sizes={1: 1, 2: 2},
+        value_counts={1: 3, 2: 3},
+        null_value_counts={1: 0, 2: 1},
+        nan_value_counts={},
+        lower_bounds={1: b"a", 2: (1).to_bytes(8, "little")},
+        upper_bounds={1: b"b", 2: number.to_bytes(8, "little")},
+        split_offsets=[4],
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    made.spec_id = 0
+    return made
 
 
 class TestUnavailable:

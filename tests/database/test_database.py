@@ -17,7 +17,17 @@ from airflow_dynamic_tables.database.engine import VERSION_TABLE, Database
 from airflow_dynamic_tables.database.tables import databases, metadata
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
-SCHEMA = {"dt_alembic_version", "dt_databases", "dt_refreshes", "dt_stages", "dt_table_locks", "dt_tables"}
+SCHEMA = {
+    "dt_alembic_version",
+    "dt_databases",
+    "dt_functions",
+    "dt_partitions",
+    "dt_refreshes",
+    "dt_stages",
+    "dt_statistics",
+    "dt_table_locks",
+    "dt_tables",
+}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -1,0 +1,44 @@
+"""What an Iceberg table holds now: its data files and the partition of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+
+def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
+    """A file's partition as text, by the names of the partition fields; ``None`` for null."""
+    values: dict[str, str | None] = {}
+    for position, field in enumerate(spec.fields):
+        kind, value = schema.find_field(field.source_id).field_type, file.partition[position]
+        values[field.name] = None if value is None else field.transform.to_human_string(kind, value)
+    return values
+
+
+def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
+    """Columns that are partition keys, by their partition fields; those that Iceberg transforms (``days(ts)``) are none."""
+    fields = (field for field in spec.fields if isinstance(field.transform, IdentityTransform))
+    return {field.name: str(schema.find_column_name(field.source_id)) for field in fields}
+
+
+def has_delete_files(table: Table) -> bool:
+    """Whether rows of the data files are deleted by other files, so that nothing counts them."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    return any(manifest.content == ManifestContent.DELETES for manifest in manifests)
+
+
+def data_files(table: Table) -> Iterator[tuple[DataFile, PartitionSpec]]:
+    """The data files of the current snapshot, each with the spec it was written by; manifests are read side by side."""
+    snapshot = table.current_snapshot()
+    manifests = [found for found in snapshot.manifests(table.io) if found.content == ManifestContent.DATA] if snapshot else []
+    read = ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(table.io), manifests)
+    for manifest, entries in zip(manifests, read, strict=True):
+        spec = table.specs()[manifest.partition_spec_id]
+        yield from ((entry.data_file, spec) for entry in entries)
