@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.services.previewing import not_supported_yet
+from airflow_dynamic_tables.services.scope import find_catalogs_file, names_scope
 from airflow_dynamic_tables.services.upstream import parents_of
-from airflow_dynamic_tables.services.workspace import find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 TAG = "dynamic-table"
@@ -85,7 +86,7 @@ def load_dynamic_tables(
 
 
 def _all_dags(path: Path, state: State) -> list[DAG]:
-    definitions, mistakes = load_sound_definitions(path)
+    definitions, mistakes = load_sound_definitions(path, scope=names_scope(os.environ, state.catalogs_file))
     tables = definitions.tables.values()
     # A table that nothing would refresh is no DAG but an error where its file is.
     obstacles = ((table, not_supported_yet(table)) for table in tables)
@@ -98,7 +99,7 @@ def _all_dags(path: Path, state: State) -> list[DAG]:
 
 
 def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
-    definitions = load_task_definitions(path, dag_id)
+    definitions = load_task_definitions(path, dag_id, scope=names_scope(os.environ, state.catalogs_file))
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
     return [build_dag(table, definitions, state)] if table and not_supported_yet(table) is None else []
 

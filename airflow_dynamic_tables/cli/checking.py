@@ -6,7 +6,7 @@ import json
 import sys
 from argparse import Namespace
 
-from airflow_dynamic_tables.cli.project import definitions_path
+from airflow_dynamic_tables.cli.project import definitions_path, scope
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.definitions.declarations import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -17,7 +17,7 @@ def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     path = definitions_path(arguments)
     try:
-        defined = load_definitions(path)
+        defined = load_definitions(path, scope=scope(arguments, path))
     except DefinitionError as error:
         print(error)
         return FAILED

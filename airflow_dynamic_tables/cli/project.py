@@ -16,6 +16,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
+from airflow_dynamic_tables.services.scope import find_catalogs_file, names_scope
 
 
 def find_definitions(arguments: Namespace) -> Path | None:
@@ -41,12 +42,19 @@ def _places(arguments: Namespace) -> tuple[Path, ...]:
     return (Path(named),) if named else (Path("dags/definitions"), airflow_home / "dags/definitions")
 
 
+def scope(arguments: Namespace, path: Path) -> tuple[str, str]:
+    """Catalog and database of names that leave them out: the default ones of the catalogs file."""
+    named = getattr(arguments, "catalogs", None)  # not every command needs the catalogs themselves
+    return names_scope({**os.environ, **({"DYNAMIC_TABLES_CATALOGS": named} if named else {})}, find_catalogs_file(path))
+
+
 def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
     """All tables without a mistake, and whether that is every table; mistakes are printed on stderr.
 
     One broken definition must not keep anybody from looking after the other tables.
     """
-    defined, mistakes = load_sound_definitions(definitions_path(arguments))
+    path = definitions_path(arguments)
+    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path))
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes

@@ -13,25 +13,25 @@ from airflow_dynamic_tables.exceptions import DefinitionError
 _SUFFIXES = (".yaml", ".yml")
 _OTHER_FILES = ("catalogs.yaml", "catalogs.yml")
 
+Scope = tuple[str, str]
+DEFAULT_SCOPE: Scope = ("default", "default")
 
-def load_definitions(
-    path: Path, *, catalog: str = "default", database: str = "default", cache: Cache | None = None
-) -> Definitions:
+
+def load_definitions(path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None) -> Definitions:
     """Load a file, or every YAML file below a folder.
 
-    :param catalog: catalog of names with less than three parts in files that set no default.
-    :param database: database of names with one part in files that set no default.
+    :param scope: catalog and database of names that leave them out, in files that set no default.
     :param cache: where earlier results are kept; by default the user's cache folder.
     :raises DefinitionError: with all mistakes of all files.
     """
-    definitions, mistakes = load_sound_definitions(path, catalog=catalog, database=database, cache=cache)
+    definitions, mistakes = load_sound_definitions(path, scope=scope, cache=cache)
     if mistakes:
         raise DefinitionError(mistakes)
     return definitions
 
 
 def load_sound_definitions(
-    path: Path, *, catalog: str = "default", database: str = "default", cache: Cache | None = None
+    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """Everything that is fine, and all mistakes, in order of path, line and column.
 
@@ -40,19 +40,19 @@ def load_sound_definitions(
     :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    tree = Tree.scan(path, find_files(path), (catalog, database))
+    tree = Tree.scan(path, find_files(path), scope)
     found = cache.load(tree)
     if found is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
 
-        found, files = read(path, tree.files, (catalog, database), cache.analyse)
+        found, files = read(path, tree.files, scope, cache.analyse)
         cache.store(tree.including(files), *found)
     return found
 
 
 def load_task_definitions(
-    path: Path, workflow_id: str, *, catalog: str = "default", database: str = "default", cache: Cache | None = None
+    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
 ) -> Definitions:
     """What one refresh needs: the table with that workflow id, the sources and the dynamic tables it reads.
 
@@ -60,10 +60,10 @@ def load_task_definitions(
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    found = cache.load_workflow(Tree.scan(path, find_files(path), (catalog, database)), workflow_id)
+    found = cache.load_workflow(Tree.scan(path, find_files(path), scope), workflow_id)
     if found is not None:
         return found
-    every, _ = load_sound_definitions(path, catalog=catalog, database=database, cache=cache)
+    every, _ = load_sound_definitions(path, scope=scope, cache=cache)
     table = _of_workflow(every, workflow_id)
     if table is None:
         return Definitions()
@@ -75,10 +75,10 @@ def load_task_definitions(
 
 
 def load_table_for_task(
-    path: Path, workflow_id: str, *, catalog: str = "default", database: str = "default", cache: Cache | None = None
+    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
 ) -> DynamicTable | None:
     """The table with that workflow id; see :func:`load_task_definitions`."""
-    found = load_task_definitions(path, workflow_id, catalog=catalog, database=database, cache=cache)
+    found = load_task_definitions(path, workflow_id, scope=scope, cache=cache)
     return _of_workflow(found, workflow_id)
 
 

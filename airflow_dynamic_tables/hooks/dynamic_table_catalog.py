@@ -6,10 +6,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from airflow_dynamic_tables.catalog.connections import Connection as ServerConnection
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
 
@@ -45,7 +45,7 @@ class DynamicTableCatalogHook(BaseHook):
 
         :raises ConfigurationError: when it is missing, or incomplete.
         """
-        embedded = embedded_settings(os.environ, self.catalogs_file)
+        embedded = replace(embedded_settings(os.environ, self.catalogs_file), connections=self.find_connection)
         try:
             connection = self.get_connection(self.conn_id)
         except AirflowNotFoundException as error:
@@ -63,6 +63,19 @@ class DynamicTableCatalogHook(BaseHook):
             warehouse=str(extra.get("warehouse") or embedded.warehouse).rstrip("/"),
             catalogs_file=catalogs_file,
         )
+
+    def find_connection(self, conn_id: str) -> ServerConnection:
+        """An Airflow connection that the catalogs file names.
+
+        :raises ConfigurationError: when it does not exist.
+        """
+        try:
+            found = self.get_connection(conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                f"Connection {conn_id!r} of the catalogs file does not exist; create it: airflow connections add {conn_id} ..."
+            ) from error
+        return _server(found)
 
     def get_conn(self) -> Workspace:
         """Ledger and catalogs, to be used as a context manager.
@@ -88,7 +101,9 @@ def _database_url(connection: Connection, extra: dict[str, Any]) -> str | None:
         return None
     if not connection.schema:
         raise ConfigurationError(f"Connection {connection.conn_id!r} has a host but no database; put its name into 'schema'.")
-    user = ":".join(quote(part, safe="") for part in (connection.login, connection.password) if part)
-    host = f"[{connection.host}]" if ":" in connection.host else connection.host
-    port = f":{connection.port}" if connection.port else ""
-    return f"postgresql://{user}{'@' if user else ''}{host}{port}/{quote(connection.schema, safe='')}"
+    return _server(connection).url("postgresql")
+
+
+def _server(connection: Connection) -> ServerConnection:
+    fields = {name: getattr(connection, name) or None for name in ("host", "port", "login", "password", "schema")}
+    return ServerConnection(**fields, extra={key: str(value) for key, value in connection.extra_dejson.items()})

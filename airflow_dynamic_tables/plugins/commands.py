@@ -35,7 +35,9 @@ def _argument(argument: Argument) -> Arg:
 def _runner(function: str) -> Callable[[Any], None]:
     def run(arguments: Any) -> None:
         from airflow_dynamic_tables.cli.running import execute
+        from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 
+        arguments.connections = DynamicTableCatalogHook().find_connection
         if code := execute(function, arguments):
             sys.exit(code)
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.manager import Defaults, embedded_catalogs, load_catalogs
+from airflow_dynamic_tables.catalog.catalogs_file import Defaults, embedded_catalogs, load_catalogs
+from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
+from airflow_dynamic_tables.services.scope import chosen_catalogs_file
 from airflow_dynamic_tables.staging.base import SupportsStaging
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any."""
+    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
+
+    ``connections`` finds the Airflow connections that the catalogs file names.
+    """
 
     database_url: str
     warehouse: str
     catalogs_file: Path | None = None
+    connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
 
 
 def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
@@ -33,19 +40,11 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
     ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it.
     """
     home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
-    named = environ.get("DYNAMIC_TABLES_CATALOGS")
     return Settings(
         database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
-        catalogs_file=Path(named) if named else catalogs_file,
+        catalogs_file=chosen_catalogs_file(environ, catalogs_file),
     )
-
-
-def find_catalogs_file(definitions: Path) -> Path | None:
-    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
-    folder = definitions if definitions.is_dir() else definitions.parent
-    places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
-    return next((place for place in places if place.is_file()), None)
 
 
 def utc_now() -> datetime:
@@ -63,7 +62,7 @@ class Workspace:
         self.settings = settings
         self.now = clock
         self.ledger: Ledger = SqlLedger(Database(settings.database_url))
-        defaults = Defaults(settings.database_url, settings.warehouse)
+        defaults = Defaults(settings.database_url, settings.warehouse, settings.connections)
         self.catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.catalog.manager import CatalogManager, Defaults, embedded_catalogs, load_catalogs, parse_catalogs
+from airflow_dynamic_tables.catalog.catalogs_file import Defaults, default_names, embedded_catalogs, load_catalogs, parse_catalogs
+from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -110,8 +111,7 @@ class TestManager:
         ],
     )
     def test_names_of_one_two_and_three_parts(self, text: str, expected: TableIdentifier) -> None:
-        manager = CatalogManager("lake")
-        manager.register(MemoryCatalog("lake", "sales"))
+        manager = CatalogManager("lake", "sales")
         assert manager.resolve(text) == expected
 
     @pytest.mark.parametrize("text", ["", ".", "a.", "a.b.c.d", "`a"])
@@ -224,35 +224,22 @@ class TestFile:
                 "catalogs: [{name: a, is-default: true}, {name: b, is-default: true}]",
                 "catalogs a and b cannot all be the default.",
             ),
-            ("catalogs: [{name: a, type: hive}]", "catalog a: type 'hive' is not supported; use sql or memory."),
-            ("catalogs: [{name: a, type: jdbc}]", "catalog a: type 'jdbc' is not supported; use sql or memory."),
+            ("catalogs: [{name: a, type: hive}]", "catalog a: type 'hive' is not supported; use one of sql, memory."),
+            ("catalogs: [{name: a, type: jdbc}]", "catalog a: type 'jdbc' is not supported; use one of sql, memory."),
             ("catalogs: [{name: a, type: 1}]", "catalog a: 'type' must be text."),
             ("catalogs: [{name: a, is-default: 'yes'}]", "catalog a: 'is-default' must be true or false."),
             ("catalogs: [{name: a, catalog: sql}]", "catalog a: 'catalog' must be a mapping."),
             ("catalogs: [{name: a, connection-params: x}]", "catalog a: 'connection-params' must be a mapping."),
             (
                 "catalogs: [{name: a, is_default: true}]",
-                "catalog a: unknown key 'is_default'; known are connection-params, default-database, is-default, name, type.",
+                (
+                    "catalog a: unknown key 'is_default'; "
+                    "known are conn-id, connection-params, default-database, is-default, name, type."
+                ),
             ),
             (
                 "catalogs: [{name: a, connection-params: {uri: x}}]",
                 "catalog a: unknown connection parameter 'uri'; known are url, warehouse.",
-            ),
-            (
-                "catalogs: [{name: a, connection-params: {url: 'postgresql://me:${DT_NO_SUCH}@host/db'}}]",
-                "catalog a: environment variable DT_NO_SUCH is not set.",
-            ),
-            (
-                "catalogs: [{name: a, connection-params: {url: 'mysql://host/db'}}]",
-                "catalog a: mysql is not supported; the state lives in SQLite or PostgreSQL.",
-            ),
-            (
-                "catalogs: [{name: a, connection-params: {url: 'secret'}}]",
-                "catalog a: The database URL is malformed; write for example postgresql://user@host/name.",
-            ),
-            (
-                "catalogs: [{name: a, connection-params: {url: 'sqlite:///:memory:'}}]",
-                "catalog a: SQLite in memory is gone with its connection; write sqlite:///path/to/state.db.",
             ),
         ],
     )
@@ -260,6 +247,89 @@ class TestFile:
         with pytest.raises(ConfigurationError) as raised:
             load(text)
         assert str(raised.value) == f"{tmp_path}/project/catalogs.yaml: {mistake}"
+
+    @pytest.mark.parametrize(
+        ("text", "mistake"),
+        [
+            (
+                "catalogs: [{name: near, type: memory}, {name: a, connection-params: {url: 'postgresql://me:${DT_NO_SUCH}@host/db'}}]",
+                "catalog a: environment variable DT_NO_SUCH is not set.",
+            ),
+            (
+                "catalogs: [{name: near, type: memory}, {name: a, connection-params: {url: 'mysql://host/db'}}]",
+                "catalog a: mysql is not supported; the state lives in SQLite or PostgreSQL.",
+            ),
+            (
+                "catalogs: [{name: near, type: memory}, {name: a, connection-params: {url: 'secret'}}]",
+                "catalog a: The database URL is malformed; write for example postgresql://user@host/name.",
+            ),
+            (
+                "catalogs: [{name: near, type: memory}, {name: a, connection-params: {url: 'sqlite:///:memory:'}}]",
+                "catalog a: SQLite in memory is gone with its connection; write sqlite:///path/to/state.db.",
+            ),
+            (
+                "catalogs: [{name: near, type: memory}, {name: a, conn-id: nobody}]",
+                (
+                    "catalog a: Airflow connection 'nobody' is not known here; set AIRFLOW_CONN_NOBODY, "
+                    "or run the command as: airflow dynamic-tables ..."
+                ),
+            ),
+        ],
+    )
+    def test_what_is_wrong_with_a_connection_is_told_to_those_who_need_it(
+        self, load: Callable[[str], CatalogManager], text: str, mistake: str
+    ) -> None:
+        manager = load(text)
+        assert manager.get("near").list_databases() == ["default"]
+        with pytest.raises(ConfigurationError) as raised:
+            manager.get("a")
+        assert str(raised.value) == mistake
+
+    @pytest.mark.parametrize(
+        "connection",
+        [
+            "postgres://me:s%40cret@127.0.0.1:1/db?warehouse=s3%3A%2F%2Fbucket%2Fwh",
+            (
+                '{"conn_type": "postgres", "host": "127.0.0.1", "port": 1, "login": "me", "password": "s@cret", "schema": "db", '
+                '"extra": {"warehouse": "s3://bucket/wh"}}'
+            ),
+        ],
+    )
+    def test_an_airflow_connection_says_where_a_catalog_is(
+        self, load: Callable[[str], CatalogManager], monkeypatch: pytest.MonkeyPatch, connection: str
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE_DB", connection)
+        manager = load("catalogs: [{name: lake, conn-id: lake_db}]")
+        with pytest.raises(CatalogUnavailableError, match=r"Cannot reach postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/db"):
+            manager.get("lake")
+
+    def test_a_parameter_wins_over_the_connection(
+        self, load: Callable[[str], CatalogManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE_DB", "postgres://me@127.0.0.1:1/db")
+        manager = load("catalogs: [{name: lake, conn-id: lake_db, connection-params: {url: 'sqlite:///lake.db'}}]")
+        assert manager.get("lake").list_databases() == ["default"]
+        assert (tmp_path / "project" / "lake.db").is_file()
+        manager.close()
+
+    def test_a_connection_that_is_no_connection_does_not_show_its_password(
+        self, load: Callable[[str], CatalogManager], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE_DB", "postgres://me:secret@127.0.0.1:port/db")
+        with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_LAKE_DB is neither a URI nor JSON") as raised:
+            load("catalogs: [{name: lake, conn-id: lake_db}]").get("lake")
+        assert "secret" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("catalogs: [{name: a}, {name: lake, is-default: true, default-database: sales}]", ("lake", "sales")),
+            ("catalogs: [{name: a}, {name: b}]", ("a", "default")),
+        ],
+    )
+    def test_names_that_leave_out_catalog_and_database(self, tmp_path: Path, text: str, expected: tuple[str, str]) -> None:
+        (tmp_path / "catalogs.yaml").write_text(text)
+        assert default_names(tmp_path / "catalogs.yaml") == expected
 
     def test_all_mistakes_come_at_once(self, load: Callable[[str], CatalogManager]) -> None:
         with pytest.raises(ConfigurationError) as raised:
@@ -285,4 +355,4 @@ class TestFile:
 @pytest.mark.parametrize("content", [None, "catalogs", 1, {"catalogs": None}])
 def test_what_is_no_mapping_of_catalogs(content: Any, tmp_path: Path, defaults: Defaults) -> None:
     with pytest.raises(ConfigurationError, match="must hold a list 'catalogs'"):
-        parse_catalogs(content, tmp_path, defaults, {})
+        parse_catalogs(content, tmp_path, defaults)

@@ -24,6 +24,20 @@ dynamic_tables:
 """
 
 
+def test_names_are_completed_by_the_default_catalog_and_database(dynamic_tables, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(
+        "dynamic_tables:\n- {name: one, freshness: 1 day, query: SELECT 1 AS a}\n"
+        "- {name: two, freshness: 1 day, query: SELECT a FROM lake.sales.one}"
+    )
+    (project / "dags" / "catalogs.yaml").write_text("catalogs: [{name: lake, default-database: sales}]")
+    assert dynamic_tables("validate").code == 0
+    plans = json.loads(dynamic_tables("plan", "--output", "json").out)
+    assert [(plan["identifier"], plan["upstream"]) for plan in plans] == [
+        ("lake.sales.one", []),
+        ("lake.sales.two", ["lake.sales.one"]),
+    ]
+
+
 def test_validate_sound_definitions(dynamic_tables) -> None:
     ran = dynamic_tables("validate")
     assert (ran.code, ran.out) == (0, "")

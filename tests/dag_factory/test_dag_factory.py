@@ -63,6 +63,12 @@ def test_one_dag_for_each_table_and_one_for_maintenance(folder: Path) -> None:
     assert [task.task_id for task in dags[DAILY].tasks] == ["refresh"]
 
 
+def test_names_are_completed_by_the_default_catalog_and_database(folder: Path) -> None:
+    (folder / "tables.yaml").write_text("dynamic_tables: [{name: answer, freshness: 1 day, query: SELECT 42 AS answer}]")
+    (folder.parent / "catalogs.yaml").write_text("catalogs: [{name: lake, default-database: sales}]")
+    assert sorted(load(folder)) == ["dynamic_table__lake__sales__answer", MAINTENANCE_DAG]
+
+
 def test_runs_are_serialized_per_table(folder: Path) -> None:
     dag = load(folder)[TOTALS]
     assert (dag.max_active_runs, dag.get_task("refresh").max_active_tis_per_dag, dag.catchup) == (1, 1, False)
@@ -167,7 +173,7 @@ def test_dates_before_any_data_can_be_backfilled(folder: Path) -> None:
 def test_the_catalogs_file_is_found(folder: Path, place: str) -> None:
     assert find_catalogs_file(folder) is None
     catalogs = folder.parent / place
-    catalogs.write_text("catalogs: []")
+    catalogs.write_text("catalogs: [{name: lake}]")
     assert find_catalogs_file(folder) == catalogs
     assert load(folder)[DAILY].get_task("refresh").catalogs_file == catalogs
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 
 
@@ -72,6 +72,21 @@ def test_an_unreachable_database_is_one_sentence_without_the_password(monkeypatc
     assert message.startswith("Cannot reach postgresql+psycopg://me:***@127.0.0.1")
     assert "\n" not in message
     assert "secret!" not in message
+
+
+def test_catalogs_of_the_file_are_found_by_airflow_connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "catalogs.yaml").write_text("catalogs: [{name: near, type: memory}, {name: far, conn-id: far_db}]")
+    monkeypatch.setenv("AIRFLOW_CONN_FAR_DB", "postgres://me:secret@127.0.0.1:1/db")
+    with DynamicTableCatalogHook(catalogs_file=tmp_path / "catalogs.yaml").get_conn() as workspace:
+        assert workspace.catalogs.get("near").list_databases() == ["default"]
+        with pytest.raises(CatalogUnavailableError, match=r"me:\*\*\*@127.0.0.1:1/db"):
+            workspace.catalogs.get("far")
+    (tmp_path / "catalogs.yaml").write_text("catalogs: [{name: far, conn-id: nobody}]")
+    with (
+        DynamicTableCatalogHook(catalogs_file=tmp_path / "catalogs.yaml").get_conn() as workspace,
+        pytest.raises(ConfigurationError, match="catalog far: Connection 'nobody' of the catalogs file does not exist"),
+    ):
+        workspace.catalogs.get("far")
 
 
 def test_a_wrong_catalogs_file_is_reported(tmp_path: Path) -> None:
