@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from fault_report import FaultReport
@@ -16,6 +16,9 @@ from metastore_server import HiveMetastore, running_metastore
 from postgres_server import PostgresServer, postgres_binaries, running_postgres
 
 from airflow_dynamic_tables.database.engine import Database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Airflow reads its environment when it is imported: before that of any test module.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
@@ -71,6 +74,25 @@ def java() -> None:
     """Java must be there."""
     if shutil.which("java") is None:
         missing_service("needs Java: apt-get install -y openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be there
+    """One Spark session for all tests that need nothing but Spark."""
+    from pyspark.sql import SparkSession  # only who needs it waits for it
+
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.host", "127.0.0.1")
+    for key, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

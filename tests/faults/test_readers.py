@@ -178,7 +178,7 @@ def test_every_observation_is_a_committed_version(
     fault_report.injected("job fails while readers poll", failures)
     print(f"{len(writer.versions)} commits, {ways.total():,} polls: {dict(ways)}")
     assert wrong == []
-    versions_seen = {state for report in reports for state, _ in report.seen}
+    versions_seen = {sight.state for report in reports for sight in report.seen}
     assert len(versions_seen) > scale.commits / 4, "the readers looked all the time"
 
 
@@ -186,11 +186,11 @@ def wrong_observations(report: Report, versions: list[str]) -> list[str]:
     """What a reader should not have seen, in words; every poll that saw it is a line."""
     order = {version: number for number, version in enumerate(versions)}
     wrong, last = list(report.complaints), -1
-    for state, times in report.seen:
-        number = order.get(state, -1)
+    for sight in report.seen:
+        number = order.get(sight.state, -1)
         if number < 0:
-            wrong += [state if state.startswith(FAILED) else f"not a committed version: {state}"] * times
+            wrong += [sight.state if sight.state.startswith(FAILED) else f"not a committed version: {sight.state}"] * sight.times
         elif number < last:
-            wrong += [f"version {number} after version {last}"] * times
+            wrong += [f"version {number} after version {last}"] * sight.times
         last = max(last, number)
     return wrong

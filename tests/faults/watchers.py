@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -30,11 +31,20 @@ class Reader(Protocol):
         """
 
 
+@dataclass(slots=True)
+class Sight:
+    """What a process saw, how many times one after the other, and for how long that took."""
+
+    state: str
+    times: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one process saw: ``seen`` in order, repetitions counted, and how often it looked in which way."""
+    """What one process saw: ``seen`` in order, and how often it looked in which way."""
 
-    seen: list[tuple[str, int]]
+    seen: list[Sight]
     ways: Counter[str]
     complaints: list[str]
 
@@ -105,13 +115,16 @@ def _share(*shared: Any) -> None:
 def _watch(make: Callable[..., Reader], arguments: tuple[Any, ...]) -> Report:
     stop, polls, ready = _shared
     reader = make(*arguments)
-    seen: list[tuple[str, int]] = []
+    seen: list[Sight] = []
     ways: Counter[str] = Counter()
     while not stop.is_set():
+        start = time.monotonic()
         way, state = _look(reader)
         ways[way] += 1
-        last, times = seen[-1] if seen else ("", 0)
-        seen[len(seen) - (last == state) :] = [(state, times + 1 if last == state else 1)]
+        if not seen or seen[-1].state != state:
+            seen.append(Sight(state))
+        seen[-1].times += 1
+        seen[-1].seconds += time.monotonic() - start
         with polls.get_lock():
             polls.value += 1
         if ways.total() == 1:
