@@ -5,7 +5,7 @@ DynamicTableError
 ├─ ConfigurationError            fix the set-up: connection, catalogs file, missing program
 │  └─ MissingExtraError          pip install "airflow-dynamic-tables[...]"
 ├─ CatalogError                  the catalog said no, or cannot be reached
-│  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, FunctionNotFoundError
+│  ├─ NotFoundError              Catalog-, Database-, Table-, Partition-, Function-, VersionNotFoundError
 │  ├─ AlreadyExistsError         Database-, Table-, Partition-, FunctionAlreadyExistsError
 │  ├─ NotEmptyError              drop its content first
 │  ├─ InvalidPartitionError      the table is not partitioned, or the spec does not fit its keys
@@ -77,6 +77,10 @@ class PartitionNotFoundError(NotFoundError):
 
 class FunctionNotFoundError(NotFoundError):
     """The function does not exist."""
+
+
+class VersionNotFoundError(NotFoundError):
+    """The version does not exist, or is no longer kept."""
 
 
 class AlreadyExistsError(CatalogError):

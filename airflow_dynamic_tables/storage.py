@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import fsspec
@@ -54,6 +56,65 @@ def delete_folder(uri: str) -> None:
     system, path = _file_system(uri)
     with suppress(FileNotFoundError):
         system.rm(path, recursive=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many files were deleted, and their size in bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder: its path within the file system, when it changed last if that is known, and its size in bytes."""
+
+    path: str
+    changed_at: datetime | None
+    bytes: int
+    is_folder: bool
+
+
+def plain_path(uri: str) -> str:
+    """The path of a URI within its file system, the same however the URI spells it (``s3://`` or ``s3a://``)."""
+    return _file_system(uri)[1].rstrip("/")
+
+
+def list_entries(uri: str) -> list[Entry]:
+    """Everything below a folder, whatever its name; nothing when there is no such folder."""
+    system, path = _file_system(uri)
+    system.invalidate_cache()
+    found = system.find(path, withdirs=True, detail=True)
+    return [
+        Entry(name.rstrip("/"), _changed_at(info), int(info.get("size") or 0), info["type"] == "directory")
+        for name, info in found.items()
+        if name.rstrip("/") != path.rstrip("/")
+    ]
+
+
+def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
+    """Delete files, and folders that are empty then; those that are gone already are fine.
+
+    :param uri: a URI of the file system that they are on.
+    :return: how many files, and their bytes.
+    """
+    system, _ = _file_system(uri)
+    files = bytes_ = 0
+    for entry in sorted(entries, key=lambda entry: entry.path, reverse=True):  # what is in a folder comes before it
+        with suppress(OSError if entry.is_folder else FileNotFoundError):
+            (system.rmdir if entry.is_folder else system.rm_file)(entry.path)
+            files, bytes_ = files + (not entry.is_folder), bytes_ + (0 if entry.is_folder else entry.bytes)
+    return Deleted(files, bytes_)
+
+
+def _changed_at(info: Mapping[str, Any]) -> datetime | None:
+    changed = next((info[key] for key in ("mtime", "LastModified", "last_modified", "updated") if info.get(key)), None)
+    if isinstance(changed, int | float):
+        return datetime.fromtimestamp(changed, UTC)
+    if isinstance(changed, str):
+        changed = datetime.fromisoformat(changed)
+    return changed if isinstance(changed, datetime) and changed.tzinfo else None
 
 
 def _file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 from airflow_dynamic_tables.core.cron import cron_for
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.definitions.declarations import FORMATTER_OPTION, SourceDeclaration, TableDeclaration
+from airflow_dynamic_tables.core.retention import Retention
+from airflow_dynamic_tables.definitions.declarations import SourceDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source, SparkSettings
+from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION
 
 _T = TypeVar("_T")
 
@@ -63,6 +65,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         options={**options, **declared.options},
         format=declared.format or defaults.format or "iceberg",
         atomicity=declared.atomicity or defaults.atomicity or "staged",
+        retention=_retention(entry, declared),
         comments=declared.columns,
         spark=_spark(entry, declared),
         start_date=_aware(_either(declared.start_date, defaults.start_date), timezone),
@@ -93,6 +96,13 @@ def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
             "env_vars": {**default.env_vars, **own.env_vars},
         }
     )
+
+
+def _retention(entry: Entry, declared: TableDeclaration) -> Retention:
+    default = Retention()
+    count = _either(declared.versions_to_keep, entry.defaults.versions_to_keep)
+    age = _either(declared.version_max_age, entry.defaults.version_max_age)
+    return Retention(default.versions_to_keep if count is None else count, default.version_max_age if age is None else age)
 
 
 def _either(own: _T | None, default: _T | None) -> _T | None:

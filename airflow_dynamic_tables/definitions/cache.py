@@ -22,6 +22,7 @@ from typing import Any
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source, SparkSettings
 from airflow_dynamic_tables.definitions.query import Analysis, analyse
 
@@ -29,7 +30,7 @@ from airflow_dynamic_tables.definitions.query import Analysis, analyse
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
-_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness)
+_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness, Retention)
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
@@ -225,6 +226,7 @@ def _source(data: dict[str, Any]) -> Source:
 
 def _table(data: dict[str, Any]) -> DynamicTable:
     start, delay, timeout = data["start_date"], data["retry_delay"], data["execution_timeout"]
+    keep, age = data["retention"].values()
     changed = {
         "identifier": _identifier(data["identifier"]),
         "upstream": tuple(map(_identifier, data["upstream"])),
@@ -232,6 +234,7 @@ def _table(data: dict[str, Any]) -> DynamicTable:
         "mode": RefreshMode(data["mode"]),
         "freshness": Freshness(**data["freshness"]),
         "partition_keys": tuple(data["partition_keys"]),
+        "retention": Retention(keep, timedelta(seconds=age)),
         "spark": SparkSettings(**data["spark"]),
         "start_date": None if start is None else datetime.fromisoformat(start),
         "tags": tuple(data["tags"]),

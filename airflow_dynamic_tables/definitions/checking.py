@@ -8,9 +8,10 @@ from airflow_dynamic_tables.core.cron import cron_for
 from airflow_dynamic_tables.core.partitions import check_formatters
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
-from airflow_dynamic_tables.definitions.declarations import FORMATTER_OPTION, TableDeclaration, did_you_mean
+from airflow_dynamic_tables.definitions.declarations import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import Mistake
+from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION, did_you_mean
 
 
 def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:

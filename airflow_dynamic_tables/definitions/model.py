@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.retention import Retention
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,6 +99,7 @@ class DynamicTable:
     options: Mapping[str, str] = field(default_factory=dict)
     format: str = "iceberg"
     atomicity: str = "staged"
+    retention: Retention = field(default_factory=Retention)
     comments: Mapping[str, str] = field(default_factory=dict)
     spark: SparkSettings = field(default_factory=SparkSettings)
     start_date: datetime | None = None

@@ -10,17 +10,16 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.declarations import (
-    Declaration,
     DefaultsDeclaration,
     SourceDeclaration,
     TableDeclaration,
     ViewDeclaration,
-    did_you_mean,
 )
 from airflow_dynamic_tables.definitions.entries import Entry, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, Mistake
 from airflow_dynamic_tables.definitions.positions import Document, Location, parse_document, read_text
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
+from airflow_dynamic_tables.definitions.settings import Declaration, did_you_mean
 from airflow_dynamic_tables.definitions.validating import validate
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {

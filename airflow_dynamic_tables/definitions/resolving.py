@@ -14,11 +14,11 @@ from airflow_dynamic_tables.definitions.declarations import (
     SourceDeclaration,
     TableDeclaration,
     ViewDeclaration,
-    did_you_mean,
 )
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source
 from airflow_dynamic_tables.definitions.query import Analysis, Reference, Target, expand
+from airflow_dynamic_tables.definitions.settings import did_you_mean
 
 Analyse = Callable[[str], Analysis]
 

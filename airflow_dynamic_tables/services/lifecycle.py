@@ -54,5 +54,5 @@ def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         comment=table.comment,
         partition_keys=table.partition_keys,
         format=table.format,
-        options=dict(table.options),
+        options={**table.options, **table.retention.options},  # where the maintenance finds it without a definition
     )

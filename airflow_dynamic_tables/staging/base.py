@@ -7,14 +7,17 @@ CommitUnknownError. Only "surely not" may be followed by deleting files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plan import RefreshResult
+from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.storage import Deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,17 @@ class StagedTable(ABC):
         :raises CommitUnknownError: when nobody knows.
         """
 
+    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:  # noqa: ARG002
+        """Make the content of a kept version current again, as a new version, in one step; otherwise as :meth:`commit`.
+
+        The new version has this token, the next number, and the content, data timestamp and sources of the old one. The columns
+        stay as they are now: those that the old version did not have yet are null.
+
+        :raises VersionNotFoundError: when that version is not kept; names those that are.
+        :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.
+        """
+        raise UnsupportedError(f"Version {number} cannot be restored: this format keeps no earlier versions.")
+
     @abstractmethod
     def outcome(self) -> Version | None:
         """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
@@ -133,8 +147,25 @@ class SupportsStaging(ABC):
         """
 
     @abstractmethod
-    def sample(self, path: ObjectPath, rows: int) -> list[dict[str, Any]]:
-        """The first rows of the current version.
+    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """The first rows of a version, of the current one when none is named.
 
         :raises TableNotFoundError: when there is no such table.
+        :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
+
+    def expire(self, path: ObjectPath, retention: Retention, now: datetime, pinned: Collection[str]) -> int:  # noqa: ARG002
+        """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
+
+        :param pinned: tokens and snapshots of versions that stay in any case, and with each the newer ones.
+        :return: how many snapshots are gone.
+        """
+        return 0
+
+    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
+        """Delete files below the table's location that nothing refers to and that have not changed since ``before``.
+
+        :param held: called after the files were listed and before it is read what the table refers to; gives folders of which
+            nothing may be deleted, and what it raises ends the deletion before it began.
+        """
+        return Deleted()

@@ -5,12 +5,11 @@ The snapshot's summary holds the token, so that the outcome of a commit can alwa
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from datetime import UTC
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +17,14 @@ from urllib.parse import quote
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from sqlalchemy.exc import IntegrityError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.plan import RefreshResult
+from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.core.schema import Column, evolve
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -33,13 +33,19 @@ from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     StageRejectedError,
     TableNotFoundError,
-    UnsupportedError,
 )
-from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, spark_ddl, to_iceberg
+from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, to_iceberg
 from airflow_dynamic_tables.staging import iceberg_tables as tables
-from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext, SupportsStaging, TableContent
+from airflow_dynamic_tables.staging.base import (
+    CommitRequest,
+    StagedTable,
+    StagingContext,
+    SupportsStaging,
+    TableContent,
+)
 from airflow_dynamic_tables.staging.iceberg_files import ReplaceFiles, read_footers, staged_partition
-from airflow_dynamic_tables.storage import delete_folder
+from airflow_dynamic_tables.staging.iceberg_versions import RestoreFiles, delete_orphans, due, expire
+from airflow_dynamic_tables.storage import Deleted, delete_folder
 
 _ATTEMPTS = 10
 
@@ -66,25 +72,26 @@ class IcebergStaging(SupportsStaging):
 
     def read(self, path: ObjectPath) -> TableContent:
         """See :meth:`SupportsStaging.read`."""
-        table = self._filled(path)
-        if why := tables.unreadable_by_name(table):
-            raise _needs_runtime(path, why)
-        tasks = list(table.scan().plan_files())
-        if any(task.delete_files for task in tasks):
-            raise _needs_runtime(path, "holds delete files")
-        if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
-            raise _needs_runtime(path, "holds files that are not Parquet")
-        files = tuple(sorted(task.file.file_path for task in tasks))
-        return TableContent(tables.snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
+        return tables.content(self._filled(path), path)
 
     def snapshot(self, path: ObjectPath) -> str:
         """See :meth:`SupportsStaging.snapshot`."""
         return tables.snapshot_id(self._filled(path))
 
-    def sample(self, path: ObjectPath, rows: int) -> list[dict[str, Any]]:
+    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""
-        found: list[dict[str, Any]] = self._filled(path).scan(limit=rows).to_arrow().to_pylist()
+        table = self._filled(path)
+        snapshot = None if version is None else int(tables.version(table, version).snapshot)
+        found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
         return found
+
+    def expire(self, path: ObjectPath, retention: Retention, now: datetime, pinned: Collection[str]) -> int:
+        """See :meth:`SupportsStaging.expire`."""
+        return expire(self._catalog, path, lambda table: due(table, retention, now, pinned))
+
+    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+        """See :meth:`SupportsStaging.delete_orphans`."""
+        return delete_orphans(self._catalog, path, before, held)
 
     def _filled(self, path: ObjectPath) -> Table:
         table = tables.load(self._catalog, path)
@@ -108,13 +115,20 @@ class IcebergStagedTable(StagedTable):
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
         self._check_result(request.result)
+        return self._committed(lambda table: self._transaction(table, request), before_publish)
+
+    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.restore`."""
+        return self._committed(lambda table: self._restoration(table, number), before_publish)
+
+    def _committed(self, change: Callable[[Table | None], Transaction], before_publish: Callable[[], None]) -> Version:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(random.uniform(0.05, 0.1) * 2**attempt / 2)
             table = tables.load(self._catalog, self._path)
             if landed := tables.find(table, self._context.token):
                 return landed
-            transaction = self._transaction(table, request)
+            transaction = change(table)
             before_publish()
             if self._publish(transaction):
                 return self._landed()
@@ -132,7 +146,7 @@ class IcebergStagedTable(StagedTable):
                 return False
             if tables.find(table, self._context.token):
                 return True
-            transaction = _without_retries(table).transaction()
+            transaction = tables.without_retries(table).transaction()
             with transaction.update_snapshot(snapshot_properties={tables.FENCE: self._context.token}).fast_append():
                 pass
             if self._publish(transaction):
@@ -169,12 +183,19 @@ class IcebergStagedTable(StagedTable):
         columns = request.result.columns
         transaction = self._creation(columns) if table is None else self._evolution(table, columns)
         added = self._data_files(transaction, request.result)
-        previous = next(tables.versions(table), None) if table is not None else None
-        summary = self._summary(request, previous)
-        producer = ReplaceFiles(transaction, self._io(), self._context.partitions, summary)
+        producer = ReplaceFiles(transaction, self._io(), self._context.partitions, self._summary(table, request))
         for file in added:
             producer.append_data_file(file)
         producer.commit()
+        return transaction
+
+    def _restoration(self, table: Table | None, number: int) -> Transaction:
+        if table is None:
+            raise TableNotFoundError(f"Table {self._path} in catalog {self._catalog.name} does not exist.")
+        old = tables.version(table, number)
+        transaction = tables.without_retries(table).transaction()
+        summary = tables.summary(self._context.token, tables.next_number(table), old.data_timestamp, old.sources)
+        RestoreFiles(transaction, self._io(), int(old.snapshot), summary).commit()
         return transaction
 
     def _creation(self, columns: tuple[Column, ...]) -> Transaction:
@@ -193,7 +214,7 @@ class IcebergStagedTable(StagedTable):
         with transaction.update_spec() as spec:
             for key in context.partition_keys:
                 spec.add_identity(key)
-        return _find_columns_by_name(transaction)
+        return tables.find_columns_by_name(transaction)
 
     def _evolution(self, table: Table, columns: tuple[Column, ...]) -> Transaction:
         keys = tuple(field.name for field in table.spec().fields)
@@ -204,7 +225,7 @@ class IcebergStagedTable(StagedTable):
             )
         known = columns_of(table.schema())
         wanted = evolve(known, columns)
-        transaction = _without_retries(table).transaction()
+        transaction = tables.without_retries(table).transaction()
         if wanted != known:
             with transaction.update_schema() as update:
                 for old, new in zip(known, wanted, strict=False):
@@ -214,7 +235,7 @@ class IcebergStagedTable(StagedTable):
                     update.add_column((column.name,), to_iceberg(column.type), doc=column.comment)
         if self._context.comment and self._context.comment != table.properties.get("comment"):
             transaction.set_properties(comment=self._context.comment)
-        return _find_columns_by_name(transaction)
+        return tables.find_columns_by_name(transaction)
 
     def _io(self) -> FileIO:
         return load_file_io(self._catalog.properties, self._location)
@@ -237,15 +258,11 @@ class IcebergStagedTable(StagedTable):
             raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
         return found
 
-    def _summary(self, request: CommitRequest, previous: Version | None) -> dict[str, str]:
+    def _summary(self, table: Table | None, request: CommitRequest) -> dict[str, str]:
+        previous = next(tables.versions(table), None) if table is not None else None
         known = previous.data_timestamp if previous is not None else None
         times = [time for time in (request.data_timestamp, known) if time is not None]
-        return {
-            tables.TOKEN: self._context.token,
-            tables.NUMBER: str(previous.number + 1 if previous else 1),
-            **({tables.DATA_TIMESTAMP: max(times).astimezone(UTC).isoformat()} if times else {}),
-            tables.SOURCES: json.dumps(dict(request.sources), sort_keys=True),
-        }
+        return tables.summary(self._context.token, tables.next_number(table), max(times, default=None), request.sources)
 
     def _publish(self, transaction: Transaction) -> bool:
         """Swap the table's pointer; False when somebody else was first.
@@ -275,26 +292,3 @@ class IcebergStagedTable(StagedTable):
         if version is None:
             raise CommitUnknownError(f"The commit of {self._path} was accepted but is not in the table.")
         return version
-
-
-def _without_retries(table: Table) -> Table:
-    """PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
-    properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    table.metadata = table.metadata.model_copy(update={"properties": properties})
-    return table
-
-
-def _find_columns_by_name(transaction: Transaction) -> Transaction:
-    """Files of the job carry no field ids: without a name mapping nobody could read them."""
-    metadata = transaction.table_metadata
-    if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
-        mapping = metadata.schema().name_mapping.model_dump_json()
-        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-    return transaction
-
-
-def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"Iceberg table {path} {why}; to read it, add the Iceberg Spark runtime jar (spark.jars.packages) and "
-        "spark.sql.catalog.<catalog> to the 'spark.conf' of the definition."
-    )

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError, VersionNotFoundError
+from airflow_dynamic_tables.formats.iceberg import columns_of, spark_ddl
+from airflow_dynamic_tables.staging.base import TableContent
 
 TOKEN = "dynamic-tables.token"
 NUMBER = "dynamic-tables.version"
@@ -47,13 +50,36 @@ def coverage(planned: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str
     return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
 
 
-def versions(table: Table) -> Iterator[Version]:
-    """The table's versions, newest first, along the lineage of its current snapshot."""
+def lineage(table: Table) -> Iterator[Snapshot]:
+    """The current snapshot, its parent, and so on."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        if version := _version(snapshot):
-            yield version
-        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+        yield snapshot
+        snapshot = known.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+
+
+def versions(table: Table) -> Iterator[Version]:
+    """The table's versions, newest first, along the lineage of its current snapshot."""
+    return filter(None, map(_version, lineage(table)))
+
+
+def version(table: Table, number: int) -> Version:
+    """A kept version.
+
+    :raises VersionNotFoundError: when it is not kept; names those that are.
+    """
+    kept = {found.number: found for found in versions(table)}
+    if number not in kept:
+        names = ", ".join(map(str, sorted(kept))) or "none"
+        raise VersionNotFoundError(f"Version {number} of {'.'.join(table.name())} is not kept (any more); kept are: {names}.")
+    return kept[number]
+
+
+def next_number(table: Table | None) -> int:
+    """The number of the next version: above any that is still known, even when somebody went back with another tool."""
+    summaries = [snapshot.summary for snapshot in (table.snapshots() if table is not None else []) if snapshot.summary]
+    return 1 + max((int(summary.get(NUMBER) or 0) for summary in summaries), default=0)
 
 
 def find(table: Table | None, token: str) -> Version | None:
@@ -82,6 +108,13 @@ def snapshot_id(table: Table) -> str:
     return str(snapshot.snapshot_id) if snapshot else ""
 
 
+def without_retries(table: Table) -> Table:
+    """PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
+    properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
+
+
 def unreadable_by_name(table: Table) -> str | None:
     """Why the table's files cannot be read by the names of their columns; ``None`` when they can."""
     names: dict[int, str | None] = {}
@@ -96,3 +129,45 @@ def unreadable_by_name(table: Table) -> str | None:
             if schema.find_field(field_id).initial_default is not None:
                 return f"has a default for column {name}"
     return None
+
+
+def content(table: Table, path: ObjectPath) -> TableContent:
+    """The table as it is now, as files that Spark reads by the names of their columns.
+
+    :raises UnsupportedError: when that would give wrong rows.
+    """
+    if why := unreadable_by_name(table):
+        raise _needs_runtime(path, why)
+    tasks = list(table.scan().plan_files())
+    if any(task.delete_files for task in tasks):
+        raise _needs_runtime(path, "holds delete files")
+    if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
+        raise _needs_runtime(path, "holds files that are not Parquet")
+    files = tuple(sorted(task.file.file_path for task in tasks))
+    return TableContent(snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
+
+
+def summary(token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str]) -> dict[str, str]:
+    """What a commit records in the summary of its snapshot."""
+    return {
+        TOKEN: token,
+        NUMBER: str(number),
+        **({DATA_TIMESTAMP: data_timestamp.astimezone(UTC).isoformat()} if data_timestamp else {}),
+        SOURCES: json.dumps(dict(sources), sort_keys=True),
+    }
+
+
+def find_columns_by_name(transaction: Transaction) -> Transaction:
+    """Files of the job carry no field ids: without a name mapping nobody could read them."""
+    metadata = transaction.table_metadata
+    if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
+        mapping = metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    return transaction
+
+
+def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"Iceberg table {path} {why}; to read it, add the Iceberg Spark runtime jar (spark.jars.packages) and "
+        "spark.sql.catalog.<catalog> to the 'spark.conf' of the definition."
+    )

@@ -90,6 +90,7 @@ defaults:
   spark: {conn_id: cluster, executor_cores: 2, conf: {x: 1, y: 1.10}}
   tags: [sales]
   retries: 2
+  versions_to_keep: 3
   start_date: 2024-01-01
 dynamic_tables:
   - {name: plain, query: SELECT 1 AS a}
@@ -104,6 +105,7 @@ dynamic_tables:
     tags: [daily]
     retries: 0
     retry_delay: 90 seconds
+    version_max_age: 2 weeks
     execution_timeout: 2 hours
     start_date: 2024-01-01T06:00:00+01:00
 """
