@@ -1,15 +1,20 @@
-"""``create``, ``gc`` and ``db upgrade``: what changes the state but no table's content."""
+"""``create``, ``rollback``, ``gc`` and ``db upgrade``: what changes the state without a job."""
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import sys
 from argparse import Namespace
+from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, named_tables
+from airflow_dynamic_tables.cli.project import definitions, identifier, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace
 from airflow_dynamic_tables.services.lifecycle import create
+from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
 from airflow_dynamic_tables.services.sweeping import sweep
 
 
@@ -28,6 +33,16 @@ def gc(arguments: Namespace) -> int:
     with workspace(arguments) as state:
         report = sweep(state)
     output.record(report, arguments.output)
+    return FAILED if report.failed else OK
+
+
+def rollback_(arguments: Namespace) -> int:
+    """Restore an earlier version and print the new one."""
+    owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback, process {os.getpid()})"
+    name = identifier(arguments, arguments.table)
+    with workspace(arguments) as state:
+        version = rollback(state, RollbackRequest(name, arguments.to, str(uuid4()), owner))
+    output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
     return OK
 
 

@@ -123,15 +123,21 @@ COMMANDS: tuple[Command | Group, ...] = (
         (
             TABLE,
             Argument(("--rows",), "also print that many of its rows", {"type": values.positive, "default": 0, "metavar": "N"}),
+            Argument(
+                ("--version",),
+                "print rows as that version has them (default: the current one; 20 rows without --rows)",
+                {"type": values.positive, "metavar": "N"},
+            ),
             LIMIT,
             *STATE,
             OUTPUT,
         ),
-        "Show one dynamic table as its catalog has it, with its latest versions and refreshes and, if asked, its first rows.",
+        "Show one dynamic table as its catalog has it, with the latest of its kept versions and of its refreshes and, if asked, "
+        "the first rows of any kept version.",
     ),
     Command(
         "history",
-        "list the latest refreshes, newest first",
+        "list the latest refreshes and rollbacks, newest first",
         f"{_PACKAGE}.looking.history",
         (ONE_TABLE, LIMIT, *STATE, OUTPUT),
         "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
@@ -165,12 +171,26 @@ COMMANDS: tuple[Command | Group, ...] = (
         "or a failure leaves the last version as it is.",
     ),
     Command(
+        "rollback",
+        "make an earlier version current again",
+        f"{_PACKAGE}.changing.rollback_",
+        (
+            TABLE,
+            Argument(("--to",), "the version to restore", {"type": values.positive, "metavar": "VERSION", "required": True}),
+            *STATE,
+            OUTPUT,
+        ),
+        "Restore an earlier version in one step, as a new version with its content, data timestamp and sources. No data is "
+        "copied. Fails while the table is being refreshed; the next scheduled refresh works on top of it.",
+    ),
+    Command(
         "gc",
-        "clean up after refreshes that died",
+        "clean up after refreshes that died, and expire old versions",
         f"{_PACKAGE}.changing.gc",
         (*STATE, OUTPUT),
-        "Settle every stage whose owner is gone: complete what landed, delete what did not, and prune old history. Refreshes "
-        "that are running are not touched. Safe to run at any time.",
+        "Settle every stage whose owner is gone: complete what landed, delete what did not. Forget versions beyond the retention "
+        "of their tables, delete files that nothing refers to, and prune old history. Refreshes that are running are not "
+        "touched. Safe to run at any time.",
     ),
     Group(
         "db",

@@ -17,7 +17,9 @@ from airflow_dynamic_tables.services.status import TableDetails
 
 _LIST = ("identifier", "refresh_mode", "freshness", "version", "data_timestamp", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
-_HISTORY = ("started_at", "table", "state", "schedule_time", "version", "rows", "seconds", "error")
+_ROWS = 20
+"""How many rows of a version are shown when nobody said how many."""
+_HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "error")
 
 
 def list_(arguments: Namespace) -> int:
@@ -37,7 +39,8 @@ def show(arguments: Namespace) -> int:
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
-        rows = status.sample(state, name, arguments.rows) if arguments.rows else []
+        wanted = arguments.rows or (_ROWS if arguments.version else 0)
+        rows = status.sample(state, name, wanted, arguments.version) if wanted else []
     if arguments.output == "table":
         _show(details, rows)
     else:
@@ -66,7 +69,7 @@ def _summed(refresh: Refresh) -> dict[str, object]:
 
 
 def history(arguments: Namespace) -> int:
-    """Print the latest refreshes, newest first."""
+    """Print the latest refreshes and rollbacks, newest first."""
     name = str(identifier(arguments, arguments.table)) if arguments.table else None
     with workspace(arguments) as state:
         refreshes = state.ledger.list_refreshes(name, arguments.limit)

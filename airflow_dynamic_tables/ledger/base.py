@@ -180,6 +180,10 @@ class Ledger(ABC):
         """The latest refreshes, newest first."""
 
     @abstractmethod
+    def tables(self) -> list[str]:
+        """Every table that was ever refreshed, sorted."""
+
+    @abstractmethod
     def prune(self, before: datetime) -> int:
         """Delete finished refreshes and finished stages older than that; the latest success of each table stays.
 

@@ -116,6 +116,11 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
 
+    def tables(self) -> list[str]:
+        """See :meth:`Ledger.tables`."""
+        with self._database.transaction() as connection:
+            return sorted(connection.scalars(select(refreshes.c.table_name).distinct()))
+
     def prune(self, before: datetime) -> int:
         """See :meth:`Ledger.prune`."""
         latest = (

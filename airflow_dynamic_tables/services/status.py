@@ -72,12 +72,13 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
     )
 
 
-def sample(workspace: Workspace, identifier: TableIdentifier, rows: int) -> list[dict[str, Any]]:
-    """The first rows of a table as its current version has them.
+def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+    """The first rows of a table as a version has them, the current one when none is named.
 
     :raises TableNotFoundError: when it has no version yet.
+    :raises VersionNotFoundError: when that version is not kept; names those that are.
     """
-    return workspace.staging(identifier, format_of(workspace, identifier)).sample(identifier.path, rows)
+    return workspace.staging(identifier, format_of(workspace, identifier)).sample(identifier.path, rows, version)
 
 
 def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:

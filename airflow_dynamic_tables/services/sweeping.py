@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.expiring import Expired, expire
 from airflow_dynamic_tables.services.processes import is_dead
 from airflow_dynamic_tables.services.stages import settle, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -23,16 +25,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Tokens of stages that were aborted, turned out to be committed, or were left alone; ``pruned`` counts ledger rows."""
+    """Tokens of stages that were aborted, turned out to be committed, or were left alone.
+
+    ``expired`` counts snapshots that were forgotten, ``deleted_files`` and ``deleted_bytes`` what nothing referred to any more,
+    ``pruned`` ledger rows. ``failed`` are the tables that could not be tidied up; the log says why.
+    """
 
     aborted: tuple[str, ...] = ()
     completed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    expired: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
     pruned: int = 0
+    failed: tuple[str, ...] = ()
 
 
 def sweep(workspace: Workspace) -> SweepReport:
-    """Settle every stage whose owner is gone, delete what zombies left, and prune the history. Living stages are not touched."""
+    """Settle every stage whose owner is gone, forget old versions, delete what nothing needs, and prune the history.
+
+    Living and quarantined stages are not touched.
+    """
     now = workspace.now()
     ended: dict[StageState, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], StageState.ABORTING: []}
     for stage in workspace.ledger.list_stages():
@@ -40,11 +53,17 @@ def sweep(workspace: Workspace) -> SweepReport:
     for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,)):
         if stage.opened_at > now - ZOMBIE_WINDOW:
             _delete_again(workspace, stage)
+    expired = {table: _expired(workspace, table) for table in workspace.ledger.tables()}
+    done = [found for found in expired.values() if found is not None]
     return SweepReport(
         aborted=tuple(ended[StageState.ABORTED]),
         completed=tuple(ended[StageState.COMMITTED]),
         kept=tuple(ended[StageState.ABORTING]),
+        expired=sum(found.snapshots for found in done),
+        deleted_files=sum(found.files for found in done),
+        deleted_bytes=sum(found.bytes for found in done),
         pruned=workspace.ledger.prune(now - KEEP_HISTORY),
+        failed=tuple(table for table, found in expired.items() if found is None),
     )
 
 
@@ -65,3 +84,15 @@ def _delete_again(workspace: Workspace, stage: Stage) -> None:
         staged_table(workspace, stage).abort()
     except DynamicTableError:
         log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
+
+
+def _expired(workspace: Workspace, table: str) -> Expired | None:
+    """What went of a table; ``None`` when that failed: no table may keep another from being tidied up."""
+    try:
+        return expire(workspace, TableIdentifier.parse(table))
+    except ConflictError as error:
+        log.info("%s", error)
+        return Expired()
+    except Exception:
+        log.exception("Could not tidy up %s; the next sweep tries again.", table)
+        return None

@@ -7,7 +7,7 @@ CommitUnknownError. Only "surely not" may be followed by deleting files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plan import RefreshResult
 from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.storage import Deleted
 
 
@@ -169,3 +169,15 @@ class SupportsStaging(ABC):
             nothing may be deleted, and what it raises ends the deletion before it began.
         """
         return Deleted()
+
+
+def kept_version(versions: Iterable[Version], number: int, table: object) -> Version:
+    """The version of that number.
+
+    :raises VersionNotFoundError: when it is not among them; names those that are.
+    """
+    kept = {version.number: version for version in versions}
+    if number not in kept:
+        names = ", ".join(map(str, sorted(kept))) or "none"
+        raise VersionNotFoundError(f"Version {number} of {table} is not kept (any more); kept are: {names}.")
+    return kept[number]

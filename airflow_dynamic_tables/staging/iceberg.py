@@ -42,6 +42,7 @@ from airflow_dynamic_tables.staging.base import (
     StagingContext,
     SupportsStaging,
     TableContent,
+    kept_version,
 )
 from airflow_dynamic_tables.staging.iceberg_files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.staging.iceberg_versions import RestoreFiles, delete_orphans, due, expire
@@ -81,7 +82,7 @@ class IcebergStaging(SupportsStaging):
     def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""
         table = self._filled(path)
-        snapshot = None if version is None else int(tables.version(table, version).snapshot)
+        snapshot = None if version is None else int(kept_version(tables.versions(table), version, path).snapshot)
         found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
         return found
 
@@ -192,7 +193,7 @@ class IcebergStagedTable(StagedTable):
     def _restoration(self, table: Table | None, number: int) -> Transaction:
         if table is None:
             raise TableNotFoundError(f"Table {self._path} in catalog {self._catalog.name} does not exist.")
-        old = tables.version(table, number)
+        old = kept_version(tables.versions(table), number, self._path)
         transaction = tables.without_retries(table).transaction()
         summary = tables.summary(self._context.token, tables.next_number(table), old.data_timestamp, old.sources)
         RestoreFiles(transaction, self._io(), int(old.snapshot), summary).commit()

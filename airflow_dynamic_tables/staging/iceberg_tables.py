@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError, VersionNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.iceberg import columns_of, spark_ddl
 from airflow_dynamic_tables.staging.base import TableContent
 
@@ -62,18 +62,6 @@ def lineage(table: Table) -> Iterator[Snapshot]:
 def versions(table: Table) -> Iterator[Version]:
     """The table's versions, newest first, along the lineage of its current snapshot."""
     return filter(None, map(_version, lineage(table)))
-
-
-def version(table: Table, number: int) -> Version:
-    """A kept version.
-
-    :raises VersionNotFoundError: when it is not kept; names those that are.
-    """
-    kept = {found.number: found for found in versions(table)}
-    if number not in kept:
-        names = ", ".join(map(str, sorted(kept))) or "none"
-        raise VersionNotFoundError(f"Version {number} of {'.'.join(table.name())} is not kept (any more); kept are: {names}.")
-    return kept[number]
 
 
 def next_number(table: Table | None) -> int:

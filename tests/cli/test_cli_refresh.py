@@ -50,6 +50,20 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables, project: Path
     assert json.loads(third.out)["version"] == 3
     assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 100}, {"ds": "2024-01-02", "revenue": 11}]
 
+    shown = json.loads(dynamic_tables("show", "daily_revenue", "--version", "1", "-o", "json").out)
+    assert shown["rows"] == [{"ds": "2024-01-01", "revenue": 12}]
+    assert [version["number"] for version in shown["versions"]] == [3, 2, 1]
+    unknown = dynamic_tables("rollback", "daily_revenue", "--to", "9")
+    assert unknown.code == 1
+    assert unknown.err == "Version 9 of lake.sales.daily_revenue is not kept (any more); kept are: 1, 2, 3.\n"
+    back = json.loads(dynamic_tables("rollback", "daily_revenue", "--to", "2", "-o", "json").out)
+    assert (back["table"], back["restored"], back["number"]) == ("lake.sales.daily_revenue", 2, 4)
+    assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 12}, {"ds": "2024-01-02", "revenue": 11}]
+    history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
+    assert [refresh["action"] for refresh in history] == ["ROLLBACK", "PARTITIONS", "PARTITIONS", "INITIALIZE"]
+    assert "ROLLBACK" in dynamic_tables("history").out
+    assert dynamic_tables("rollback", "daily_revenue", "--to", "3").code == 0
+
     child = dynamic_tables("refresh", "total", "-o", "json")
     assert json.loads(child.out)["sources"].keys() == {"lake.sales.daily_revenue"}
     assert _rows(dynamic_tables, "total") == [{"revenue": 111}]
@@ -59,9 +73,9 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables, project: Path
     assert older.err.splitlines()[-1].startswith("Skipped: lake.sales.total is already fresh up to ")
 
     history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
-    assert [entry["version"] for entry in history] == [3, 2, 1]
-    assert history[0]["partitions"] == [{"ds": "2024-01-01"}]
-    assert {"begin", "spark", "commit"} <= history[0]["seconds"].keys()
+    assert [entry["version"] for entry in history] == [5, 4, 3, 2, 1]
+    assert history[2]["partitions"] == [{"ds": "2024-01-01"}]
+    assert {"begin", "spark", "commit"} <= history[2]["seconds"].keys()
 
 
 def test_a_failing_query_leaves_the_last_version(dynamic_tables, project: Path) -> None:
