@@ -103,12 +103,13 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
         )
     )
     sys.audit("airflow_dynamic_tables.restoring", stage.token)
-    version = staged_table(workspace, stage).restore(
-        request.number,
-        before_publish=lambda: workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING),
-    )
+    version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
     try:
         complete(workspace, stage.token, version)
     except CatalogUnavailableError:
         log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, stage.table)
     return version
+
+
+def _publishing(workspace: Workspace, stage: Stage) -> None:
+    workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)
