@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from uuid import uuid4
 
 from hive_metastore import ttypes
 from hive_metastore.ttypes import Partition, Table
@@ -18,12 +17,13 @@ from airflow_dynamic_tables.catalog.hive_partitions import (
     set_statistics,
     statistics_of,
     update_partition,
+    values_of,
 )
 from airflow_dynamic_tables.catalog.hive_statistics import from_hive_statistics, to_hive_statistics
-from airflow_dynamic_tables.catalog.hive_tables import PREFIX, REVISION, from_hive
+from airflow_dynamic_tables.catalog.hive_tables import PREFIX, from_hive
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import PartitionSpec, parse_spec
+from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     InvalidPartitionError,
@@ -49,7 +49,7 @@ class HiveCatalog(HiveEntries):
         """See :meth:`ReadableCatalog.list_partitions`."""
         found = self.load(path)
         keys = self._partition_keys(path, from_hive(self.name, found), spec or {})
-        specs = (dict(zip(keys, parse_spec(name).values(), strict=True)) for name in self._partition_names(found, keys, spec))
+        specs = (dict(zip(keys, values_of(name), strict=True)) for name in self._partition_names(found, keys, spec))
         # The metastore compares by pattern, and takes for the same what is only alike.
         return sorted((one for one in specs if (spec or {}).items() <= one.items()), key=lambda one: tuple(one.values()))
 
@@ -147,7 +147,7 @@ class HiveCatalog(HiveEntries):
 
         def change(found: Table) -> None:
             others = {key: value for key, value in found.parameters.items() if not key.startswith(_COLUMN_STATISTICS)}
-            found.parameters = {**others, **split_parameter(_COLUMN_STATISTICS, text), REVISION: uuid4().hex}
+            found.parameters = {**others, **split_parameter(_COLUMN_STATISTICS, text)}
 
         self._change(path, change)
         types = _types(self.load(path))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hive_metastore.ttypes import (
@@ -12,12 +14,16 @@ from hive_metastore.ttypes import (
     Database,
     Function,
     FunctionType,
+    InvalidInputException,
+    InvalidObjectException,
     InvalidOperationException,
+    MetaException,
     NoSuchObjectException,
     ResourceType,
     ResourceUri,
+    UnknownDBException,
+    UnknownTableException,
 )
-from thrift.Thrift import TException
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.hive_tables import PREFIX
@@ -125,11 +131,13 @@ class HiveDatabases(ReadableWritableCatalog):
                 raise self._function_exists_already(path) from error
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_function`."""
-        if self.function_exists(path):
-            self._call("alter_function", path.database, path.name.lower(), _to_hive(path, function))
-        elif not ignore_if_not_exists:
-            raise self._no_function(path)
+        """See :meth:`ReadableWritableCatalog.alter_function`; for a moment there is none."""
+        if ignore_if_not_exists and not self.function_exists(path):
+            return
+        self._function(path)
+        # The metastore's own alter_function leaves the jars as they were.
+        self._call("drop_function", path.database, path.name.lower())
+        self._call("create_function", _to_hive(path, function))
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_function`."""
@@ -150,19 +158,22 @@ class HiveDatabases(ReadableWritableCatalog):
             raise self._no_function(path)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """One Thrift call; here, and nowhere else, the metastore's errors become ours."""
-        try:
+        with self._errors():
             return self.metastore.call(method, *arguments)
-        except NoSuchObjectException as error:
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Here, and nowhere else, what the metastore complains of becomes an error of ours."""
+        try:
+            yield
+        except (NoSuchObjectException, UnknownDBException, UnknownTableException) as error:
             raise NotFoundError(f"Catalog {self.name}: {error.message}") from error
         except AlreadyExistsException as error:
             raise AlreadyExistsError(f"Catalog {self.name}: {error.message}") from error
-        except InvalidOperationException as error:
+        except (InvalidOperationException, InvalidObjectException, InvalidInputException, MetaException) as error:
             message = str(error.message)
             kind = NotEmptyError if "is not empty" in message else AlreadyExistsError if "already exists" in message else None
             raise (kind or CatalogError)(f"Catalog {self.name}: {message}") from error
-        except TException as error:
-            raise CatalogError(f"Catalog {self.name}: {getattr(error, 'message', error)}") from error
 
     def _database(self, database: str) -> Database:
         if not self._is_legal(database):
@@ -213,7 +224,7 @@ def _to_hive(path: ObjectPath, function: CatalogFunction) -> Function:
 
 def _from_hive(found: Function) -> CatalogFunction:
     uris = [resource.uri for resource in found.resourceUris or ()]
-    ours = next((json.loads(uri.removeprefix(_FUNCTION)) for uri in uris if uri.startswith(_FUNCTION)), {})
+    ours: dict[str, Any] = next((json.loads(uri.removeprefix(_FUNCTION)) for uri in uris if uri.startswith(_FUNCTION)), {})
     jars = ",".join(uri for uri in uris if not uri.startswith(_FUNCTION))
     properties = {**ours.get("properties", {}), **({"jars": jars} if jars else {})}
     return CatalogFunction(found.className, ours.get("language", "java"), properties)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import uuid4
 
 from hive_metastore.ttypes import EnvironmentContext, Table
 
@@ -15,7 +16,7 @@ from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError,
 KEEP_STATISTICS = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true"})
 """Or the metastore would list every folder that an alteration names."""
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 
 
 class HiveEntries(HiveDatabases):
@@ -130,7 +131,9 @@ class HiveEntries(HiveDatabases):
             change(found)
             try:
                 if revision is not None:
-                    self.metastore.alter_table(found, REVISION, revision)
+                    found.parameters[REVISION] = uuid4().hex
+                    with self._errors():
+                        self.metastore.alter_table(found, REVISION, revision)
                 else:  # nobody of us has written this one yet
                     self._call("alter_table_with_environment_context", path.database, path.name, found, KEEP_STATISTICS)
                 return

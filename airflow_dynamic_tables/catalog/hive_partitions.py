@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
+from urllib.parse import unquote
 
 from hive_metastore.ttypes import Partition, Table
 
@@ -17,6 +18,11 @@ _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
     """The name of a partition, which is also its folder, as Hive writes it: ``ds=2024-01-01/hh=03``."""
     return "/".join(f"{_escape(key.lower())}={_escape(value or NULL_PARTITION)}" for key, value in zip(keys, values, strict=True))
+
+
+def values_of(name: str) -> tuple[str, ...]:
+    """The values in the name of a partition."""
+    return tuple(unquote(part.partition("=")[2]) for part in name.split("/"))
 
 
 def new_partition(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:

@@ -11,6 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import ColumnElement, Connection, select, update
 
+from airflow_dynamic_tables.catalog.encoding import decode, encode
 from airflow_dynamic_tables.catalog.sql_databases import SqlDatabases
 from airflow_dynamic_tables.catalog.sql_details import Details
 from airflow_dynamic_tables.catalog.sql_iceberg import (
@@ -21,7 +22,7 @@ from airflow_dynamic_tables.catalog.sql_iceberg import (
     statistics_of,
     table_of,
 )
-from airflow_dynamic_tables.catalog.sql_rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Register, decode, encode, insert
+from airflow_dynamic_tables.catalog.sql_rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Register, insert
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, CatalogView, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec

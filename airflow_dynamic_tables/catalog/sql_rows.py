@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
 from sqlalchemy import ColumnElement, Connection, Table
 
-from airflow_dynamic_tables.catalog.values import (
-    AnyTable,
-    CatalogDynamicTable,
-    CatalogTable,
-    CatalogView,
-    JobState,
-    RefreshHandler,
-)
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.database.tables import (
     catalog_functions,
@@ -63,26 +52,3 @@ def insert(database: Database, connection: Connection, table: Table, row: Mappin
     """Insert a row unless its key is taken; whether it was inserted."""
     statement = database.insert(table).values(row).on_conflict_do_nothing().returning(table.c.name)
     return connection.scalar(statement) is not None
-
-
-_KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}
-
-
-def encode(table: AnyTable) -> dict[str, Any]:
-    """The columns ``kind`` and ``value`` of a row."""
-    kind = next(name for name, cls in _KINDS.items() if cls is type(table))
-    return {"kind": kind, "value": asdict(table)}
-
-
-def decode(kind: str, value: Mapping[str, Any]) -> AnyTable:
-    """What :func:`encode` was given."""
-    values = {**value, "columns": tuple(Column(**column) for column in value["columns"])}
-    if "partition_keys" in values:
-        values["partition_keys"] = tuple(values["partition_keys"])
-    if kind == "dynamic_table":
-        handler = values["refresh_handler"]
-        values["declared_refresh_mode"] = RefreshMode(values["declared_refresh_mode"])
-        values["refresh_handler"] = RefreshHandler(
-            RefreshMode(handler["actual_refresh_mode"]), JobState(handler["job_state"]), handler["job_detail"]
-        )
-    return _KINDS[kind](**values)

@@ -78,10 +78,10 @@ def format_of(table: Table) -> str:
     parameters = table.parameters or {}
     if parameters.get("table_type", "").upper() == "ICEBERG":
         return "iceberg"
-    provider = parameters.get(PROVIDER, "hive").lower()
+    provider: str = parameters.get(PROVIDER, "hive").lower()
     if provider != "hive":
         return provider
-    serde = table.sd.serdeInfo.serializationLib or ""
+    serde: str = table.sd.serdeInfo.serializationLib or ""
     by_serde = {storage.serde: name for name, storage in STORAGES.items()}
     return by_serde.get(serde) or _TEXT_SERDES.get(serde) or serde
 

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 from catalog_contract import KINDS, TABLE, Contract, Filled, Limits
+from metastore_server import HiveMetastore
 from postgres_server import PostgresServer
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.hive import HiveCatalog
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.metastore import Metastore
 
 _NUMBERS = count(1)
 SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
@@ -58,6 +61,26 @@ def client(database_url: str, tmp_path: Path) -> Iterator[Callable[[], SqlCatalo
 def sql_catalog(client: Callable[[], SqlCatalog]) -> SqlCatalog:
     """An empty ``sql`` catalog."""
     return client()
+
+
+def empty_hive_catalog(name: str, metastore: HiveMetastore) -> HiveCatalog:
+    """A catalog in the metastore of the test run, where whatever an earlier test left is dropped."""
+    catalog = HiveCatalog(name, Metastore(metastore.uri))
+    for database in catalog.list_databases():
+        if database != "default":
+            catalog.drop_database(database, cascade=True)
+    for table in catalog.list_tables("default"):
+        catalog.drop_table(ObjectPath("default", table))
+    return catalog
+
+
+@pytest.fixture
+def hive_catalog(hive_metastore: HiveMetastore) -> Iterator[HiveCatalog]:
+    """An empty catalog in a Hive metastore, opened."""
+    made = empty_hive_catalog(f"lake{next(_NUMBERS)}", hive_metastore)
+    made.open()
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=["memory", *SQL])

@@ -1,0 +1,314 @@
+"""What only a catalog in a Hive metastore does; the rest is in the contract of all catalogs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from metastore_server import HiveMetastore
+from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
+
+from airflow_dynamic_tables.catalog import hive
+from airflow_dynamic_tables.catalog.hive import HiveCatalog
+from airflow_dynamic_tables.catalog.hive_tables import SNAPSHOT
+from airflow_dynamic_tables.catalog.values import (
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogFunction,
+    CatalogPartition,
+    CatalogTable,
+    CatalogView,
+    ColumnStatistics,
+    RefreshHandler,
+    TableStatistics,
+)
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.exceptions import (
+    CatalogError,
+    CatalogUnavailableError,
+    DatabaseNotFoundError,
+    InvalidPartitionError,
+    PartitionAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from airflow_dynamic_tables.metastore import Metastore
+
+PATH = ObjectPath("sales", "daily_revenue")
+DYNAMIC = CatalogDynamicTable(
+    columns=(Column("ds", "string"), Column("Revenue", "decimal(38,2)", comment="in €")),
+    original_query="SELECT ds, sum(amount) AS Revenue FROM orders GROUP BY ds",
+    expanded_query="SELECT ds, sum(amount) AS Revenue FROM orders GROUP BY ds",
+    freshness="1 day",
+    declared_refresh_mode=RefreshMode.AUTO,
+    refresh_handler=RefreshHandler(RefreshMode.FULL),
+    partition_keys=("ds",),
+    format="parquet",
+)
+
+
+@pytest.fixture
+def sales(hive_catalog: HiveCatalog) -> HiveCatalog:
+    """A catalog with an empty database ``sales``."""
+    hive_catalog.create_database("sales", CatalogDatabase())
+    return hive_catalog
+
+
+@pytest.fixture
+def thrift_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the calls that go over the wire from now on."""
+    calls: list[str] = []
+    write = TBinaryProtocolAccelerated.writeMessageBegin
+
+    def counted(protocol: TBinaryProtocolAccelerated, name: str, kind: int, number: int) -> None:
+        calls.append(name)
+        write(protocol, name, kind, number)
+
+    monkeypatch.setattr(TBinaryProtocolAccelerated, "writeMessageBegin", counted)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["Orders", "a.b", "a-b", "it's", "Umsätze", "with space", "", "x" * 257])
+def test_a_name_that_the_metastore_would_change_is_refused_and_never_found(sales: HiveCatalog, name: str) -> None:
+    message = f"a Hive metastore, where the name of a .* choose another name than {name!r}"
+    for call in (
+        lambda: sales.create_database(name, CatalogDatabase()),
+        lambda: sales.create_table(ObjectPath("sales", name), DYNAMIC),
+        lambda: sales.create_function(ObjectPath("sales", f"{name}-"), CatalogFunction("a.B")),
+    ):
+        with pytest.raises(UnsupportedError, match=message.replace("'$", "")[:60]):
+            call()
+    sales.create_table(ObjectPath("sales", "orders"), DYNAMIC)
+    assert not sales.table_exists(ObjectPath("sales", name))
+    assert not sales.table_exists(ObjectPath("Sales", "orders"))
+    assert not sales.database_exists(name)
+    with pytest.raises(DatabaseNotFoundError):
+        sales.list_tables(name)
+
+
+def test_a_database_stands_in_the_warehouse_of_the_catalog(
+    hive_metastore: HiveMetastore, sales: HiveCatalog, tmp_path: object
+) -> None:
+    other = HiveCatalog("other", Metastore(hive_metastore.uri), f"file://{tmp_path}/lake/")
+    other.open()
+    other.create_database("made_here", CatalogDatabase())
+    other.create_table(ObjectPath("made_here", "t"), DYNAMIC)
+    assert sales.load(ObjectPath("made_here", "t")).sd.location == f"file:{tmp_path}/lake/made_here.db/t"
+    other.close()
+
+
+def test_hives_own_fields_hold_what_other_engines_read(sales: HiveCatalog) -> None:
+    sales.create_table(PATH, replace(DYNAMIC, comment="Per day", properties={"owner": "sales"}))
+    found = sales.load(PATH)
+    assert [(field.name, field.type, field.comment) for field in found.sd.cols] == [("revenue", "decimal(38,2)", "in €")]
+    assert [(field.name, field.type) for field in found.partitionKeys] == [("ds", "string")]
+    assert (found.tableType, found.parameters["comment"], found.parameters["owner"]) == ("EXTERNAL_TABLE", "Per day", "sales")
+    assert found.sd.serdeInfo.serializationLib.endswith("ParquetHiveSerDe")
+
+
+def test_long_values_are_kept_in_short_parameters(sales: HiveCatalog) -> None:
+    long = replace(DYNAMIC, expanded_query="SELECT '" + "ü€𝄞" * 5_000 + "'")
+    sales.create_table(PATH, long)
+    assert sales.get_table(PATH) == long
+    assert max(len(value) for value in sales.load(PATH).parameters.values()) <= 4000
+    sales.alter_table(PATH, DYNAMIC)
+    assert sales.get_table(PATH) == DYNAMIC
+    assert not [key for key in sales.load(PATH).parameters if key.startswith("dynamic-tables.value.part")]
+
+
+def test_what_somebody_else_changed_in_hives_fields_is_true(sales: HiveCatalog) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    found = sales.load(PATH)
+    found.sd.cols.append(type(found.sd.cols[0])("extra", "int", None))
+    found.parameters |= {"comment": "altered", "team": "crm"}
+    sales.metastore.call("alter_table", "sales", "daily_revenue", found)
+    altered = sales.get_table(PATH)
+    assert isinstance(altered, CatalogDynamicTable)
+    assert [column.name for column in altered.columns] == ["revenue", "extra", "ds"]
+    assert (altered.comment, altered.properties, altered.freshness) == ("altered", {"team": "crm"}, "1 day")
+
+
+def test_altering_never_undoes_a_commit_that_the_caller_did_not_see(sales: HiveCatalog, tmp_path: object) -> None:
+    sales.create_table(PATH, replace(DYNAMIC, partition_keys=()))
+    seen = sales.get_table(PATH)
+    found = sales.load(PATH)
+    found.sd.location, found.parameters[SNAPSHOT] = f"file://{tmp_path}/version-2", "2"
+    sales.metastore.call("alter_table", "sales", "daily_revenue", found)
+    sales.alter_table(PATH, replace(seen, comment="new"))
+    altered = sales.get_table(PATH)
+    assert isinstance(altered, CatalogDynamicTable)
+    assert (altered.comment, altered.location, altered.snapshot) == ("new", f"file://{tmp_path}/version-2", "2")
+    assert sales.get_table(PATH, "2") == altered
+    with pytest.raises(TableNotFoundError, match="has no version 1"):
+        sales.get_table(PATH, "1")
+
+
+def test_two_that_alter_one_table_lose_nothing(sales: HiveCatalog, hive_metastore: HiveMetastore) -> None:
+    sales.create_table(PATH, replace(DYNAMIC, partition_keys=()))
+    other = HiveCatalog(sales.name, Metastore(hive_metastore.uri))
+    errors: list[Exception] = []
+
+    def repeat(work: Callable[[int], None]) -> None:
+        try:
+            for number in range(10):
+                work(number)
+        except Exception as error:
+            errors.append(error)
+
+    works = (
+        lambda number: sales.alter_table_statistics(PATH, TableStatistics(rows=number)),
+        lambda number: other.alter_table(PATH, replace(DYNAMIC, partition_keys=(), comment=str(number))),
+    )
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.close()
+    assert errors == []
+    assert (sales.get_table(PATH).comment, sales.get_table_statistics(PATH)) == ("9", TableStatistics(rows=9))
+
+
+def test_a_column_or_a_property_that_hive_cannot_have_is_an_error(sales: HiveCatalog) -> None:
+    for table, words in (
+        (replace(DYNAMIC, columns=(Column("a", "int"), Column("A", "int"))), "two columns a"),
+        (replace(DYNAMIC, columns=(Column("a", "array<"),)), "where a type is due"),
+        (replace(DYNAMIC, properties={"numRows": "3"}), "uses the property numRows itself"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            sales.create_table(PATH, table)
+    sales.create_table(PATH, DYNAMIC)
+    with pytest.raises(CatalogError, match="partition keys can not be changed"):
+        sales.alter_table(PATH, replace(DYNAMIC, partition_keys=("Revenue",)))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "array<struct<A:int,`b c`:map<string,decimal(10,2)>>>",
+        "timestamp_ntz",
+        "varchar(10)",
+        "struct<a:array<array<date>>>",
+        "binary",
+    ],
+)
+def test_every_type_comes_back(sales: HiveCatalog, kind: str) -> None:
+    table = CatalogTable((Column("Value", kind, nullable=False),), format="orc")
+    sales.create_table(PATH, table)
+    assert sales.get_table(PATH) == table
+
+
+def test_partitions_take_no_call_for_each(sales: HiveCatalog, thrift_calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hive, "BATCH", 20)
+    sales.create_table(PATH, DYNAMIC)
+    partitions = [CatalogPartition({"ds": f"{number:03}"}, statistics=TableStatistics(number)) for number in range(60)]
+    thrift_calls.clear()
+    sales.create_partitions(PATH, partitions)
+    assert thrift_calls == ["get_table", "add_partitions_req"]
+    thrift_calls.clear()
+    assert sales.list_partitions(PATH) == [partition.spec for partition in partitions]
+    assert thrift_calls == ["get_table", "get_partition_names"]
+    thrift_calls.clear()
+    assert sales.get_partitions(PATH) == partitions
+    assert thrift_calls == ["get_table", "get_partition_names", *["get_partitions_by_names"] * 3]
+    thrift_calls.clear()
+    assert sales.list_partitions(PATH, {"ds": "007"}) == [{"ds": "007"}]
+    assert thrift_calls == ["get_table", "get_partition_names_ps"]
+
+
+def test_a_thousand_tables_take_one_call(sales: HiveCatalog, thrift_calls: list[str]) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    sales.create_table(ObjectPath("sales", "v"), CatalogView("SELECT 1", "SELECT 1"))
+    thrift_calls.clear()
+    assert sales.list_tables("sales") == ["daily_revenue", "v"]
+    assert sales.list_dynamic_tables("sales") == ["daily_revenue"]
+    assert sales.list_views("sales") == ["v"]
+    assert len(thrift_calls) == 3
+
+
+def test_values_that_look_alike_are_told_apart(sales: HiveCatalog) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    values = [" x ", "a.b", "a/b", "a=b", "a_b", "axb", "é", "50%", "[x]", "it's"]
+    sales.create_partitions(PATH, [CatalogPartition({"ds": value}) for value in values])
+    assert [spec["ds"] for spec in sales.list_partitions(PATH)] == sorted(values)
+    for value in values:
+        assert sales.list_partitions(PATH, {"ds": value}) == [{"ds": value}]
+        assert sales.get_partitions(PATH, {"ds": value}) == [CatalogPartition({"ds": value})]
+
+
+def test_an_empty_partition_value_is_refused(sales: HiveCatalog) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    with pytest.raises(InvalidPartitionError, match="never empty"):
+        sales.create_partition(PATH, CatalogPartition({"ds": ""}))
+
+
+def test_a_partition_comes_back_with_its_comment_and_its_size(sales: HiveCatalog) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    partition = CatalogPartition(
+        {"ds": "1"}, "file:///tmp/dynamic-tables-elsewhere", "A day", {"a": "b"}, TableStatistics(1, 2, 3)
+    )
+    sales.create_partition(PATH, partition)
+    assert sales.get_partition(PATH, {"ds": "1"}) == partition
+    with pytest.raises(PartitionAlreadyExistsError, match="Partition ds=1 of table"):
+        sales.create_partitions(PATH, [CatalogPartition({"ds": "0"}), CatalogPartition({"ds": "1"})])
+    assert sales.list_partitions(PATH) == [{"ds": "1"}]
+    changed = replace(partition, comment=None, statistics=TableStatistics())
+    sales.alter_partition(PATH, changed)
+    assert sales.get_partition(PATH, {"ds": "1"}) == changed
+
+
+def test_column_statistics_are_hives_own(sales: HiveCatalog) -> None:
+    columns = [
+        ("L", "bigint", "-5", "7"),
+        ("d", "double", "0.5", "1.5"),
+        ("n", "decimal(10,2)", "-1.25", "300.00"),
+        ("day", "date", "1969-12-31", "2024-02-29"),
+    ]
+    table = CatalogTable(
+        (*(Column(name, kind) for name, kind, _, _ in columns), Column("text", "string"), Column("flag", "boolean")), format="orc"
+    )
+    sales.create_table(PATH, table)
+    statistics = {name: ColumnStatistics(1, 20, least, greatest) for name, _, least, greatest in columns}
+    statistics |= {"text": ColumnStatistics(2, 3, "a", "z"), "flag": ColumnStatistics(nulls=4)}
+    sales.alter_column_statistics(PATH, statistics)
+    assert sales.get_column_statistics(PATH) == statistics
+    found = sales.metastore.call("get_table_column_statistics", "sales", "daily_revenue", "l").statsObj[0].statsData.longStats
+    assert (found.lowValue, found.highValue, found.numNulls, found.numDVs) == (-5, 7, 1, 20)
+
+
+def test_a_function_with_jars_is_one_that_hive_knows(sales: HiveCatalog) -> None:
+    path = ObjectPath("sales", "Answer")
+    for function in (
+        CatalogFunction("org.example.Answer", "java", {"jars": "file:///a.jar,file:///b.jar"}),
+        CatalogFunction("module:answer", "python", {"returns": "int", "py_files": "file:///a.zip"}),
+    ):
+        sales.create_function(path, function, ignore_if_exists=True)
+        sales.alter_function(path, function)
+        assert sales.get_function(path) == function
+    sales.alter_function(path, CatalogFunction("org.example.Answer", "java", {"jars": "file:///a.jar"}))
+    found = sales.metastore.call("get_function", "sales", "answer")
+    assert (found.className, [resource.uri for resource in found.resourceUris]) == ("org.example.Answer", ["file:///a.jar"])
+
+
+def test_a_metastore_that_comes_back_needs_no_new_catalog(hive_metastore: HiveMetastore, sales: HiveCatalog) -> None:
+    sales.create_table(PATH, DYNAMIC)
+    hive_metastore.stop()
+    try:
+        with pytest.raises(CatalogUnavailableError, match="Cannot reach the Hive metastore"):
+            sales.get_table(PATH)
+        with pytest.raises(CatalogUnavailableError):
+            sales.drop_table(PATH, ignore_if_not_exists=True)
+    finally:
+        hive_metastore.start()
+    assert sales.get_table(PATH) == DYNAMIC
+
+
+def test_the_next_address_serves_when_the_first_is_dead(hive_metastore: HiveMetastore) -> None:
+    catalog = HiveCatalog("lake", Metastore(f"thrift://127.0.0.1:1,{hive_metastore.uri}"))
+    catalog.open()
+    assert "default" in catalog.list_databases()
+    catalog.close()
