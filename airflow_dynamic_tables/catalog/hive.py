@@ -152,8 +152,8 @@ class HiveCatalog(HiveEntries):
         self._change(path, change)
         types = _types(self.load(path))
         native = {name: to_hive_statistics(types.get(name.lower(), ""), value) for name, value in statistics.items()}
-        for name in before:
-            if native.get(name) is None and name.lower() in types:
+        for name in before:  # what a column had stays where the new value says nothing
+            if name.lower() in types:
                 self._forget_column(path, name.lower())
         objects = [
             ttypes.ColumnStatisticsObj(name.lower(), types[name.lower()], data)

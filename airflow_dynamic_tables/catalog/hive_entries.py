@@ -58,7 +58,7 @@ class HiveEntries(HiveDatabases):
         database = self._database(path.database)
         self._check_name("table", path.name, MAX_NAME)
         made = to_hive(self.name, path, table, f"{database.locationUri}/{path.name}")
-        if not isinstance(table, CatalogView):
+        if not isinstance(table, CatalogView) and not table.partition_keys:
             made.parameters["DO_NOT_UPDATE_STATS"] = "true"
         try:
             self._call("create_table", made)

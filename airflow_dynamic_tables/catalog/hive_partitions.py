@@ -12,6 +12,7 @@ from hive_metastore.ttypes import Partition, Table
 from airflow_dynamic_tables.catalog.hive_tables import STATISTICS, file_uri, is_technical
 from airflow_dynamic_tables.catalog.values import NULL_PARTITION, CatalogPartition, TableStatistics
 
+_UNKNOWN = "-1"
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
@@ -29,8 +30,10 @@ def new_partition(table: Table, partition: CatalogPartition, values: Sequence[st
     """A new partition as the metastore is to have it: stored as its table is."""
     made = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
     made.sd.location = None
-    made.parameters = {"DO_NOT_UPDATE_STATS": "true"}  # or the metastore would list its folder
+    made.parameters = {}
     update_partition(made, partition)
+    # Or the metastore would look into the folder, and call what it has not yet got known: no files.
+    made.parameters = dict.fromkeys(STATISTICS.values(), _UNKNOWN) | made.parameters
     return made
 
 
@@ -60,8 +63,8 @@ def from_hive_partition(table: Table, found: Partition, keys: Sequence[str]) -> 
 
 
 def statistics_of(parameters: Mapping[str, str]) -> TableStatistics:
-    """Size of a table or partition, from the parameters where Hive and Spark keep it; -1 is Hive's unknown."""
-    known = {field: int(parameters[name]) for field, name in STATISTICS.items() if parameters.get(name, "-1") != "-1"}
+    """Size of a table or partition, from the parameters where Hive and Spark keep it."""
+    known = {field: int(parameters[name]) for field, name in STATISTICS.items() if parameters.get(name, _UNKNOWN) != _UNKNOWN}
     return TableStatistics(**known)
 
 

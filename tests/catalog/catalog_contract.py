@@ -57,13 +57,16 @@ class Limits:
     """What a type of catalog does differently; everything else is asked of all in the same way.
 
     ``names`` are names that it can hold, ``kept`` is a table as it comes back, ``shared`` says whether another process
-    sees the same catalog.
+    sees the same catalog. ``tables`` and ``partitions`` are how many a test of much makes: a server that takes long to make
+    them has a test of its own, which is ``long``.
     """
 
     names: tuple[str, ...] = NAMES
     case_sensitive: bool = True
     renames_databases: bool = True
     shared: bool = True
+    tables: int = 1_000
+    partitions: int = 10_000
     kept: Callable[[AnyTable], AnyTable] = unchanged
 
 

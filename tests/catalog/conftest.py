@@ -1,9 +1,11 @@
-"""Catalogs to test: in memory, in SQLite, in PostgreSQL."""
+"""Catalogs to test: in memory, in SQLite, in PostgreSQL, in a Hive metastore."""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.hive import HiveCatalog
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogTable
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.metastore import Metastore
@@ -63,6 +65,23 @@ def sql_catalog(client: Callable[[], SqlCatalog]) -> SqlCatalog:
     return client()
 
 
+def _in_temporary_folder(table: AnyTable) -> AnyTable:
+    """A table whose folder a metastore can make."""
+    if isinstance(table, CatalogTable) and table.location is not None:
+        return replace(table, location=f"file://{tempfile.gettempdir()}/dynamic-tables-contract")
+    return table
+
+
+HIVE_LIMITS = Limits(
+    names=("orders", "select", "a_b", "1", "_", "x" * 120),
+    case_sensitive=False,
+    renames_databases=False,
+    tables=20,
+    partitions=60,
+    kept=_in_temporary_folder,
+)
+
+
 def empty_hive_catalog(name: str, metastore: HiveMetastore) -> HiveCatalog:
     """A catalog in the metastore of the test run, where whatever an earlier test left is dropped."""
     catalog = HiveCatalog(name, Metastore(metastore.uri))
@@ -83,7 +102,7 @@ def hive_catalog(hive_metastore: HiveMetastore) -> Iterator[HiveCatalog]:
     made.close()
 
 
-@pytest.fixture(params=["memory", *SQL])
+@pytest.fixture(params=["memory", *SQL, "hive"])
 def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Contract]:
     """Every type of catalog that can be written; one more joins by a parameter here."""
     name, made = f"lake{next(_NUMBERS)}", list[ReadableWritableCatalog]()
@@ -91,16 +110,23 @@ def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) 
         only = MemoryCatalog(name)
         yield Contract(lambda: only, Limits(shared=False))
         return
-    if request.param == "sqlite":
+    metastore: HiveMetastore | None = None
+    if request.param == "hive":
+        metastore = request.getfixturevalue("hive_metastore")
+        empty_hive_catalog(name, metastore).close()
+    elif request.param == "sqlite":
         url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
     else:
         url = str(request.getfixturevalue("postgres_url"))
 
     def client() -> ReadableWritableCatalog:
-        made.append(SqlCatalog(name, Database(url), f"file://{tmp_path}/warehouse"))
+        if metastore is not None:
+            made.append(HiveCatalog(name, Metastore(metastore.uri)))
+        else:
+            made.append(SqlCatalog(name, Database(url), f"file://{tmp_path}/warehouse"))
         return made[-1]
 
-    yield Contract(client)
+    yield Contract(client, HIVE_LIMITS if metastore is not None else Limits())
     for catalog in made:
         catalog.close()
 
