@@ -12,7 +12,9 @@ DynamicTableError
 │  ├─ UnsupportedError           this catalog or format cannot do that
 │  └─ CatalogUnavailableError    try again when the server is back
 ├─ StageRejectedError            what the job wrote must not be committed; the stage is aborted
-│  └─ SchemaEvolutionError       the query no longer fits the table
+│  ├─ SchemaEvolutionError       the query no longer fits the table
+│  └─ ExpectationError           rows are not as the definition expects them
+├─ QuarantinedError              somebody has to decide: publish or abort
 ├─ ConflictError                 somebody else changed it: re-read, retry
 │  └─ CommitRejectedError        surely not landed: may clean up
 ├─ CommitUnknownError            look before touching: never clean up
@@ -125,6 +127,14 @@ class StageRejectedError(DynamicTableError):
 
 class SchemaEvolutionError(StageRejectedError):
     """Columns can only be appended, and only nullable ones."""
+
+
+class ExpectationError(StageRejectedError):
+    """The rows are not as the definition expects them."""
+
+
+class QuarantinedError(DynamicTableError):
+    """The stage waits for somebody to decide whether it is published or aborted."""
 
 
 class ConflictError(DynamicTableError):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_dynamic_tables.core.expectations import ExpectationResult
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.storage import write_text
@@ -16,8 +17,11 @@ from airflow_dynamic_tables.storage import write_text
 Days = Mapping[str, Sequence[int]]
 
 
-def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Write the result of ``SELECT ... AS x`` of an unpartitioned table, and say so."""
+def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3), violations: Mapping[str, int] | None = None) -> None:
+    """Write the result of ``SELECT ... AS x`` of an unpartitioned table, and say so.
+
+    :param violations: what is found of expectations, by their names; nothing of the others.
+    """
     file = Path(urlsplit(plan.data_location).path) / "part-0.parquet"
     file.parent.mkdir(parents=True)
     pq.write_table(pa.table({"x": pa.array(numbers, pa.int64())}), file)
@@ -27,6 +31,9 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3)) -> No
         rows=len(numbers),
         files=(StagedFile(f"{plan.data_location}/{file.name}", file.stat().st_size),),
         columns=(Column("x", "bigint"),),
+        expectations=tuple(
+            ExpectationResult(item.name, item.action, (violations or {}).get(item.name, 0)) for item in plan.expectations
+        ),
     )
     write_text(plan.result_location, result.to_json())
 

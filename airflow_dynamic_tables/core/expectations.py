@@ -5,17 +5,104 @@ The job imports this module, so it keeps to the standard library.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from airflow_dynamic_tables.core.identifiers import literal, quote
+
+
+class Action(StrEnum):
+    """What becomes of a refresh whose rows are not as expected."""
+
+    WARN = "warn"
+    DROP = "drop"
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What is expected of every row: a ``predicate`` (Spark SQL) that is not false, or ``unique`` columns that no two rows share.
+
+    As in SQL constraints, a predicate that is NULL is not violated, and rows with a NULL among unique columns share nothing.
+    """
+
+    name: str
+    action: Action = Action.FAIL
+    predicate: str | None = None
+    unique: tuple[str, ...] = ()
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Expectation:
+        """From what JSON made of it."""
+        return cls(**{**data, "action": Action(data["action"]), "unique": tuple(data["unique"])})
+
+
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows a refresh may write; ``max_decrease`` and ``max_increase`` are shares of the rows it replaces (0.5: half)."""
+
+    name: str = "row_count"
+    action: Action = Action.QUARANTINE
+    min: int | None = None
+    max: int | None = None
+    max_decrease: float | None = None
+    max_increase: float | None = None
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> RowCount:
+        """From what JSON made of it."""
+        return cls(**{**data, "action": Action(data["action"])})
+
+    @property
+    def compares(self) -> bool:
+        """Whether the last version decides, too."""
+        return self.max_decrease is not None or self.max_increase is not None
+
+    def check(self, rows: int, before: int | None) -> ExpectationResult:
+        """Compare what was written.
+
+        :param before: how many rows are replaced; ``None``, or none at all: there is nothing to compare with.
+        """
+        change = (rows - before) / before if before else 0.0
+        found = f"{rows} rows, {before} before ({change:+.0%})" if self.compares and before else f"{rows} rows"
+        bounds = {
+            f"at least {self.min} expected": self.min is not None and rows < self.min,
+            f"at most {self.max} expected": self.max is not None and rows > self.max,
+            f"at least {-(self.max_decrease or 0):+.0%} expected": self.max_decrease is not None and change < -self.max_decrease,
+            f"at most {self.max_increase or 0:+.0%} expected": self.max_increase is not None and change > self.max_increase,
+        }
+        wrong = [bound for bound, violated in bounds.items() if violated]
+        return ExpectationResult(self.name, self.action, min(len(wrong), 1), "; ".join([found, *wrong]))
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectationResult:
-    """What was found: ``violations`` is the number of rows that are not as expected, ``detail`` says more when a number does not.
+    """What was found: ``violations`` is the number of rows that are not as expected; of a row count it is 0 or 1.
 
-    With the action ``drop`` the violating rows were left out; otherwise they are in the stage.
+    With the action ``drop`` the violating rows were left out, otherwise they are in the stage. ``detail`` says what a
+    row count was.
     """
 
     name: str
     action: str
     violations: int
     detail: str | None = None
+
+    def __str__(self) -> str:
+        if self.detail is not None:
+            return f"{self.name}: {self.detail}"
+        left_out = " and were left out" if self.action == Action.DROP else ""
+        return f"{self.name}: {self.violations} rows violate it{left_out}"
+
+
+def not_null(columns: Sequence[str]) -> str:
+    """A predicate: none of the columns is NULL."""
+    return " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns)
+
+
+def accepted_values(columns: Mapping[str, Sequence[str]]) -> str:
+    """A predicate: each column has one of its values, or is NULL."""
+    return " AND ".join(f"{quote(column)} IN ({', '.join(map(literal, values))})" for column, values in columns.items())

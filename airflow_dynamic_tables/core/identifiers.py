@@ -15,6 +15,13 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """Text as a literal of Spark SQL."""
+    # Spark would replace ${name} even within a literal.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{")
+    return f"'{escaped}'"
+
+
 def split_name(text: str) -> tuple[str, ...]:
     """Split a dotted name into its parts; a part in back-quotes may hold dots.
 

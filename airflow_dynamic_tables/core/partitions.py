@@ -237,11 +237,5 @@ def _among(keys: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _one_of(values: list[str]) -> str:
-    literals = ", ".join(map(_literal, values))
+    literals = ", ".join(map(identifiers.literal, values))
     return f"= {literals}" if len(values) == 1 else f"IN ({literals})"
-
-
-def _literal(value: str) -> str:
-    # Spark would replace ${name} even within a literal.
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{")
-    return f"'{escaped}'"

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_dynamic_tables.core.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.schema import Column
 
 PLAN_FILE = "_plan.json"
@@ -47,7 +48,9 @@ class RefreshPlan:
 
     ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
     ``query`` the same with every table name replaced by its view. The job writes only below ``stage``.
-    ``comments`` maps column names to comments of the definition.
+    ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
+    after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
+    when this was planned, ``None`` before the first one.
     """
 
     token: str
@@ -62,8 +65,12 @@ class RefreshPlan:
     partition_keys: tuple[str, ...] = ()
     partitions: tuple[Mapping[str, str], ...] = ()
     sources: tuple[SourceBinding, ...] = ()
+    comment: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
+    expectations: tuple[Expectation, ...] = ()
+    data_timestamp: datetime | None = None
+    base: str | None = None
 
     @property
     def data_location(self) -> str:
@@ -99,6 +106,8 @@ class RefreshPlan:
             cls,
             text,
             schedule_time=datetime.fromisoformat,
+            data_timestamp=lambda time: time and datetime.fromisoformat(time),
+            expectations=lambda items: tuple(map(Expectation.from_plain, items)),
             partition_keys=tuple,
             partitions=tuple,
             sources=lambda sources: tuple(
@@ -138,7 +147,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What the job wrote. ``partitions`` are the ones that received rows; ``seconds`` is the duration of each step."""
+    """What the job wrote. ``partitions`` are the ones that received rows; ``seconds`` is the duration of each step.
+
+    ``expectations`` are in the order of the plan's.
+    """
 
     token: str
     application_id: str
@@ -147,6 +159,7 @@ class RefreshResult:
     columns: tuple[Column, ...]
     partitions: tuple[Mapping[str, str], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    expectations: tuple[ExpectationResult, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -169,6 +182,7 @@ class RefreshResult:
             files=lambda files: tuple(StagedFile(**file) for file in files),
             columns=lambda columns: tuple(Column(**column) for column in columns),
             partitions=tuple,
+            expectations=lambda results: tuple(ExpectationResult(**result) for result in results),
         )
 
 

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.refresh_mode import ModeDecision, RefreshMode, 
 from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.definitions.declarations import SourceDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source, SparkSettings
 from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION
 
@@ -67,6 +68,8 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
         comments=declared.columns,
+        expectations=build_expectations(declared.expectations),
+        row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
         start_date=_aware(_either(declared.start_date, defaults.start_date), timezone),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from airflow_dynamic_tables.core.expectations import Expectation, RowCount
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
@@ -30,7 +31,7 @@ from airflow_dynamic_tables.definitions.query import Analysis, analyse
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
-_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness, Retention)
+_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness, Retention, Expectation, RowCount)
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
@@ -235,6 +236,8 @@ def _table(data: dict[str, Any]) -> DynamicTable:
         "freshness": Freshness(**data["freshness"]),
         "partition_keys": tuple(data["partition_keys"]),
         "retention": Retention(keep, timedelta(seconds=age)),
+        "expectations": tuple(map(Expectation.from_plain, data["expectations"])),
+        "row_counts": tuple(map(RowCount.from_plain, data["row_counts"])),
         "spark": SparkSettings(**data["spark"]),
         "start_date": None if start is None else datetime.fromisoformat(start),
         "tags": tuple(data["tags"]),

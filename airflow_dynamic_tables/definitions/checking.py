@@ -10,7 +10,9 @@ from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.model import Mistake
+from airflow_dynamic_tables.definitions.query import analyse_condition
 from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION, did_you_mean
 
 
@@ -20,6 +22,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _schedule_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
+    yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
     if expansion is not None and expansion.analysis.outputs is not None:
         yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
 
@@ -69,3 +72,43 @@ def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[st
     folded = [name.lower() for name in names]
     for name in sorted({name for name in folded if folded.count(name) > 1}):
         yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")
+
+
+def _expectation_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...] | None) -> Iterator[Mistake]:
+    names: set[str] = set()
+    for number, item in enumerate(declared.expectations):
+        if item.full_name in names:
+            message = f"expectation {item.full_name!r} is listed twice; give one of them another 'name'"
+            yield entry.mistake("expectations", message, number)
+        names.add(item.full_name)
+        legal = [action.value for action in ACTIONS[item.kind]]
+        if item.action is not None and item.action not in legal:
+            message = f"{item.action!r} is no action of {item.kind}; use {' | '.join(legal)}{did_you_mean(item.action, legal)}"
+            yield entry.mistake("expectations", message, number, "action")
+        yield from _column_mistakes(entry, item, number, None if outputs is None else [name for name in outputs if name])
+
+
+def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, returned: list[str] | None) -> Iterator[Mistake]:
+    """Columns that the query does not return; ``returned`` is ``None`` when nobody knows."""
+    folded = None if returned is None else {name.lower() for name in returned}
+
+    def unknown(column: str) -> str | None:
+        if folded is None or column.lower() in folded:
+            return None
+        return f"the query returns no column {column!r}{did_you_mean(column, returned or ())}"
+
+    for kind, columns in (("not_null", item.not_null), ("unique", item.unique)):
+        for position, column in enumerate(columns or ()):
+            if message := unknown(column):
+                yield entry.mistake("expectations", message, number, kind, position)
+    for column in item.accepted_values or ():
+        if message := unknown(column):
+            yield entry.document.key_mistake((*entry.location, "expectations", number, "accepted_values", column), message)
+    if item.predicate is not None:
+        place = (*entry.location, "expectations", number, "predicate")
+        condition = analyse_condition(item.predicate)
+        for problem in condition.problems:
+            yield entry.document.text_mistake(place, problem.offset, problem.message)
+        for span in condition.columns:
+            if message := unknown(span.text):
+                yield entry.document.text_mistake(place, span.start, message)

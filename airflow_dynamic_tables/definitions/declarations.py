@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from airflow_dynamic_tables.definitions.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.settings import Declaration, Name, Options, Settings, one_of
 
 SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg")
@@ -37,6 +38,8 @@ class TableDeclaration(Settings):
     """Partition keys: columns that the query returns."""
     columns: dict[Name, str] = Field(default_factory=dict)
     """Comments of columns, by column name."""
+    expectations: tuple[ExpectationDeclaration, ...] = ()
+    """What is expected of the rows, checked before every commit."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:

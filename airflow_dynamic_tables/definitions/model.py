@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from airflow_dynamic_tables.core.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
@@ -79,8 +80,8 @@ class DynamicTable:
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
     tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
     ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule. ``formatters`` maps
-    partition keys to Java date patterns, in the order of the keys; ``comments`` maps columns to comments. ``path`` and
-    ``line`` are where it was declared.
+    partition keys to Java date patterns, in the order of the keys; ``comments`` maps columns to comments. The job checks
+    ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was declared.
     """
 
     identifier: TableIdentifier
@@ -101,6 +102,8 @@ class DynamicTable:
     atomicity: str = "staged"
     retention: Retention = field(default_factory=Retention)
     comments: Mapping[str, str] = field(default_factory=dict)
+    expectations: tuple[Expectation, ...] = ()
+    row_counts: tuple[RowCount, ...] = ()
     spark: SparkSettings = field(default_factory=SparkSettings)
     start_date: datetime | None = None
     tags: tuple[str, ...] = ()
@@ -111,6 +114,11 @@ class DynamicTable:
     execution_timeout: timedelta | None = None
     path: Path = Path()
     line: int = 0
+
+    @property
+    def may_be_quarantined(self) -> bool:
+        """Whether a refresh may end with a stage that waits for a person."""
+        return any(bounds.action is Action.QUARANTINE for bounds in self.row_counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from airflow_dynamic_tables.definitions.query import Analysis, Problem, Qualifier, Reference, Span
+from airflow_dynamic_tables.definitions.query import Analysis, Condition, Problem, Qualifier, Reference, Span
 
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
 _PARAMETER_SIGNS = frozenset({":", "?", "$", "@"})
@@ -35,13 +35,33 @@ def analyse(query: str) -> Analysis:
     try:
         tokens = _tokens(query)
         text, tokens = _single_statement(query, tokens)
-        root = _parse(text, tokens)
+        root = _parse_query(text, tokens)
         references, qualifiers = _references(root, tokens)
         return Analysis(text, references, qualifiers, _outputs(root), tuple(_problems(root, tokens)))
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
         return Analysis(query, problems=(Problem(0, "the query is nested too deeply; split it into views"),))
+
+
+def analyse_condition(text: str) -> Condition:
+    """See :func:`airflow_dynamic_tables.definitions.query.analyse_condition`."""
+    try:
+        tokens = _tokens(text)
+        if (end := next((token for token in tokens if token.token_type is TokenType.SEMICOLON), None)) is not None:
+            raise _UnusableError(end.start, "a predicate is one condition; remove the semicolon")
+        root = _parse(text, tokens, exp.Condition) if tokens else None
+        if root is None:
+            raise _UnusableError(0, "the predicate is empty")
+        if (clause := root.find(exp.Query, exp.AggFunc, exp.Window)) is not None:
+            place = min((_start(column.parts[0]) for column in clause.find_all(exp.Column)), default=tokens[0].start)
+            raise _UnusableError(place, "a predicate looks at one row; it cannot hold a subquery, an aggregate or a window")
+        columns = tuple(_span(column.parts[0]) for column in root.find_all(exp.Column) if "start" in column.parts[0].meta)
+        return Condition(tuple(sorted(columns, key=lambda span: span.start)), tuple(_problems(root, tokens)))
+    except _UnusableError as error:
+        return Condition(problems=(error.problem,))
+    except RecursionError:
+        return Condition(problems=(Problem(0, "the predicate is nested too deeply"),))
 
 
 def same(first: str, second: str) -> bool:
@@ -79,9 +99,17 @@ def _single_statement(query: str, tokens: list[Token]) -> tuple[str, list[Token]
     return text.rstrip(), kept
 
 
-def _parse(text: str, tokens: list[Token]) -> exp.Expr:
+def _parse_query(text: str, tokens: list[Token]) -> exp.Expr:
+    root = _parse(text, tokens)
+    if isinstance(root, (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)):
+        return root
+    raise _UnusableError(tokens[0].start, f"a query must be a SELECT, not {tokens[0].text.upper()}")
+
+
+def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -> exp.Expr | None:
+    parser = Spark().parser(error_message_context=len(text))
     try:
-        statements = Spark().parser(error_message_context=len(text)).parse(tokens, text)
+        return (parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text))[0]
     except ParseError as error:
         detail = error.errors[0] if error.errors else {}
         offset = len(detail.get("start_context") or "")
@@ -90,10 +118,6 @@ def _parse(text: str, tokens: list[Token]) -> exp.Expr:
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # A parser written for so many dialects stumbles over some texts; these are no SQL either.
         raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})") from error
-    root = statements[0]
-    if isinstance(root, (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)):
-        return root
-    raise _UnusableError(tokens[0].start, f"a query must be a SELECT, not {tokens[0].text.upper()}")
 
 
 def _plain(description: str, near: str) -> str:

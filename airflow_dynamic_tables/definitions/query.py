@@ -90,6 +90,14 @@ def _spans(item: Mapping[str, Any]) -> tuple[Span, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """What the text of a condition over one row says: the columns it looks at."""
+
+    columns: tuple[Span, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """What a reference means: a table, and the SQL that takes the place of its name."""
 
@@ -103,6 +111,13 @@ def analyse(query: str) -> Analysis:
     from airflow_dynamic_tables.definitions import parsing
 
     return parsing.analyse(query)
+
+
+def analyse_condition(text: str) -> Condition:
+    """Parse a condition of Spark SQL over the columns of one row; what is wrong with it is in ``problems``."""
+    from airflow_dynamic_tables.definitions import parsing
+
+    return parsing.analyse_condition(text)
 
 
 def expand(analysis: Analysis, targets: Sequence[Target]) -> str:

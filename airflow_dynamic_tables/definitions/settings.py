@@ -76,8 +76,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 Name = Annotated[str, Field(min_length=1)]
 Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
-_OptionText = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]}, mode="validation")]
-Options = dict[Name, _OptionText]
+Scalar = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]}, mode="validation")]
+Options = dict[Name, Scalar]
 
 
 class Declaration(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -62,7 +62,7 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
     if kind == "string_type":
         found = f"{str(value).lower()}; put it in quotes" if isinstance(value, bool) else _kind(value)
         return f"{key!r} must be text, not {found}"
-    if kind == "string_too_short":
+    if kind in ("string_too_short", "too_short"):
         return f"{key!r} must not be empty"
     if kind == "literal_error":
         return f"{value!r} is no {key}; use {detail['ctx']['expected']}"
@@ -96,7 +96,12 @@ def _keys_of(model: type[Declaration], path: Location) -> list[str]:
     current: type[Declaration] = model
     for step in path:
         field = current.model_fields.get(str(step))
-        annotation = field.annotation if field else None
-        if isinstance(annotation, type) and issubclass(annotation, Declaration):
-            current = annotation
+        current = (_model_in(field.annotation) if field else None) or current
     return [field.alias or name for name, field in current.model_fields.items()]
+
+
+def _model_in(annotation: object) -> type[Declaration] | None:
+    """The model that an annotation such as ``Model | None`` or ``tuple[Model, ...]`` is about."""
+    if isinstance(annotation, type) and issubclass(annotation, Declaration):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.partitions import predicate
 from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
+from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import list_files, write_text
 from airflow_dynamic_tables.jobs.sources import bind
 
@@ -41,12 +42,14 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         spark.conf.set(key, value)
     for source in plan.sources:
         bind(spark, source)
-    frame = storable(_planned_rows(spark, plan))
+    frame, dropped = without_dropped(storable(_planned_rows(spark, plan)), plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
     _write(frame, plan)
     written = time.monotonic()
-    rows, partitions = _written(spark, plan, frame)
+    stored = spark.read.schema(frame.schema).format(_file_format(plan)).load(plan.data_location)
+    rows, partitions, violations = _written(plan, stored)
+    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
     result = RefreshResult(
         token=plan.token,
         application_id=spark.sparkContext.applicationId,
@@ -58,6 +61,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         ),
         partitions=partitions,
         seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
+        expectations=expectations,
     )
     write_text(spark, plan.result_location, result.to_json())
     return result
@@ -89,16 +93,16 @@ def _file_format(plan: RefreshPlan) -> str:
     return "parquet" if plan.format == "iceberg" else plan.format
 
 
-def _written(spark: SparkSession, plan: RefreshPlan, frame: DataFrame) -> tuple[int, tuple[dict[str, str], ...]]:
-    """Rows in the stage and the partitions they are in, read back from it."""
-    stored = spark.read.schema(frame.schema).format(_file_format(plan)).load(plan.data_location)
-    if not plan.partition_keys:
-        return stored.count(), ()
+def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:
+    """Rows in the stage, the partitions they are in, and how many violate each expectation, all counted in one pass."""
     keys = [F.col(quote(key)).cast("string") for key in plan.partition_keys]
-    counts = stored.groupBy(*keys).count().collect()
-    partitions = tuple(dict(zip(plan.partition_keys, row[:-1], strict=True)) for row in counts)
+    violations = violations_in_stage(plan.expectations)
+    groups = stored.groupBy(*keys).agg(F.count("*"), *violations.values()).collect()
+    partitions = tuple(dict(zip(plan.partition_keys, group, strict=False)) for group in groups)
     for partition in partitions:
         if nulls := [key for key, value in partition.items() if value is None]:
             empty = "" if plan.format == "iceberg" else " or empty"  # for the name of a folder both are the same
             raise ValueError(f"partition key {nulls[0]!r} is null{empty} in some rows; give them a value in the query")
-    return sum(row[-1] for row in counts), tuple(sorted(partitions, key=lambda spec: tuple(spec.values())))
+    rows, *violating = (sum(group[len(keys) + number] for group in groups) for number in range(1 + len(violations)))
+    in_order = tuple(sorted(partitions, key=lambda spec: tuple(spec.values()))) if keys else ()
+    return rows, in_order, dict(zip(violations, violating, strict=True))

@@ -82,12 +82,15 @@ def action_of(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], cu
     return action, f"scheduled for {request.schedule_time.isoformat()}: {what}"
 
 
-def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: str, reason: str) -> RefreshPlan:
+def plan(
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: tuple[str, str]
+) -> RefreshPlan:
     """Bind every source at the version it has now.
 
+    :param why: action and reason, see :func:`action_of`.
     :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.sources.bind_sources`, as for UpstreamError.
     """
-    table = request.table
+    table, (action, reason) = request.table, why
     sources = bind_sources(workspace, table, request.sources)
     views = dict(zip(table.upstream, (source.view for source in sources), strict=True))
     return RefreshPlan(
@@ -103,6 +106,11 @@ def plan(workspace: Workspace, request: RefreshRequest, stage: Stage, action: st
         partition_keys=table.partition_keys,
         partitions=stage.partitions,
         sources=sources,
+        comment=table.comment,
         comments=dict(table.comments),
         timezone=table.timezone,
+        expectations=table.expectations,
+        # Partitions named by hand make the table as a whole no fresher.
+        data_timestamp=request.schedule_time if request.partitions is None else None,
+        base=current.snapshot if current is not None else None,
     )

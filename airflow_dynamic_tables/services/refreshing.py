@@ -33,18 +33,21 @@ from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
     DynamicTableError,
-    StageRejectedError,
+    QuarantinedError,
     UnsupportedError,
 )
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.checking import check
+from airflow_dynamic_tables.services.committing import land, read_result, versions_read
 from airflow_dynamic_tables.services.lifecycle import create
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped, action_of, obsolete, plan, requested_partitions
 from airflow_dynamic_tables.services.previewing import not_supported_yet
 from airflow_dynamic_tables.services.processes import current_process
+from airflow_dynamic_tables.services.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages import LEASE, abort, complete, lease_kept, open_stage, settle
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext
-from airflow_dynamic_tables.storage import read_text, write_text
+from airflow_dynamic_tables.staging.base import StagedTable, StagingContext
+from airflow_dynamic_tables.storage import write_text
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +93,9 @@ def run(
     except CommitUnknownError as error:
         with suppress(CatalogUnavailableError):
             workspace.ledger.update_refresh(begun.token, error=str(error))
+        raise
+    except QuarantinedError as error:
+        quarantine(workspace, begun.token, str(error), steps.seconds)
         raise
     except BaseException as error:
         try:
@@ -150,8 +156,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
     if skipped := obsolete(request, stage.partitions, current):
         settle(workspace, stage, None, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason)
         return skipped
-    planned = plan(workspace, request, stage, action, reason)
-    workspace.ledger.update_refresh(stage.token, sources=_versions(planned))
+    planned = plan(workspace, request, stage, current, (action, reason))
+    workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     write_text(planned.plan_location, planned.to_json())
     sys.audit("airflow_dynamic_tables.planned", request.token)
     return planned
@@ -160,28 +166,30 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
 def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, steps: Steps) -> Version:
     """Check the job's result and make the stage visible in one step; idempotent by token.
 
-    :raises StageRejectedError: when the job left no result, or not the one that was planned.
+    :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
+    :raises QuarantinedError: when somebody else has to decide.
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
     token = planned.token
     sys.audit("airflow_dynamic_tables.commit", token)
-    result = _result(planned)
+    result = read_result(planned)
     with steps.step("commit"):
-        version = _staged(workspace, request).commit(
-            # Partitions named by hand make the table as a whole no fresher.
-            CommitRequest(result, planned.schedule_time if request.partitions is None else None, _versions(planned)),
-            before_publish=lambda: _publishing(workspace, result),
-        )
+        check(workspace, request.table.row_counts, planned, result)
+        version = land(workspace, planned, result, before_publish=lambda: _publishing(workspace, result))
     sys.audit("airflow_dynamic_tables.published", token)
     try:
-        measured = {**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}}
-        complete(workspace, token, version, measured)
+        complete(workspace, token, version, _measured(steps, result))
         sys.audit("airflow_dynamic_tables.completed", token)
+        supersede(workspace, planned.identifier)
     except DynamicTableError:
         # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
         log.exception("Version %s of %s landed, but the ledger could not be told.", version.number, planned.identifier)
     return version
+
+
+def _measured(steps: Steps, result: RefreshResult) -> dict[str, float]:
+    return {**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}}
 
 
 def _publishing(workspace: Workspace, result: RefreshResult) -> None:
@@ -193,19 +201,6 @@ def _publishing(workspace: Workspace, result: RefreshResult) -> None:
     }
     workspace.ledger.move_stage(result.token, (StageState.OPEN,), StageState.COMMITTING, wrote)
     sys.audit("airflow_dynamic_tables.publishing", result.token)
-
-
-def _result(planned: RefreshPlan) -> RefreshResult:
-    try:
-        return RefreshResult.from_json(read_text(planned.result_location))
-    except FileNotFoundError as error:
-        raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
-    except ValueError as error:
-        raise StageRejectedError(f"The result of the job of {planned.identifier} is damaged: {error}") from error
-
-
-def _versions(planned: RefreshPlan) -> dict[str, str]:
-    return {source.identifier: source.version for source in planned.sources}
 
 
 def _staged(workspace: Workspace, request: RefreshRequest) -> StagedTable:

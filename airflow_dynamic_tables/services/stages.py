@@ -74,12 +74,12 @@ def lease_kept(workspace: Workspace, token: str, on_lost: Callable[[], None] | N
 
 
 def abort(workspace: Workspace, token: str, reason: BaseException | str, *, surely_not_landed: bool = False) -> None:
-    """Give a stage up and delete its files; idempotent, by token, and nothing happens after a commit.
+    """Give a stage up and delete its files; idempotent, by token. Nothing happens after a commit, or when it is in quarantine.
 
     :param surely_not_landed: the caller's own commit was refused, so it need not be fenced off first.
     """
     stage = workspace.ledger.get_stage(token)
-    if stage is None or stage.state in (StageState.COMMITTED, StageState.ABORTED):
+    if stage is None or stage.state in (StageState.COMMITTED, StageState.QUARANTINED, StageState.ABORTED):
         return
     ended: dict[str, Any] = {"state": RefreshState.FAILED} if isinstance(reason, Exception) else {}
     if isinstance(reason, JobFailedError) and reason.application_id:
@@ -114,11 +114,11 @@ def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_
 
 
 def _never_committed(workspace: Workspace, stage: Stage, ended: Mapping[str, Any]) -> bool:
-    """Take an OPEN stage away from its owner; its commit cannot have begun, and can no longer."""
-    if stage.state is not StageState.OPEN:
+    """Take a stage away whose commit has not begun, and can then no longer."""
+    if stage.state not in (StageState.OPEN, StageState.QUARANTINED):
         return False
     try:
-        return workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.ABORTING, ended)
+        return workspace.ledger.move_stage(stage.token, (stage.state,), StageState.ABORTING, ended)
     except CommitRejectedError:
         return False  # it began to commit just now
 

@@ -11,6 +11,7 @@ from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.expiring import Expired, expire
 from airflow_dynamic_tables.services.processes import is_dead
+from airflow_dynamic_tables.services.quarantine import why_over
 from airflow_dynamic_tables.services.stages import settle, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -44,7 +45,7 @@ class SweepReport:
 def sweep(workspace: Workspace) -> SweepReport:
     """Settle every stage whose owner is gone, forget old versions, delete what nothing needs, and prune the history.
 
-    Living and quarantined stages are not touched.
+    Living stages are not touched, nor those in quarantine that somebody may still publish.
     """
     now = workspace.now()
     ended: dict[StageState, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], StageState.ABORTING: []}
@@ -68,15 +69,18 @@ def sweep(workspace: Workspace) -> SweepReport:
 
 
 def _ended(workspace: Workspace, stage: Stage) -> StageState:
-    if stage.state is StageState.QUARANTINED:
-        return StageState.ABORTING
-    if stage.state is not StageState.ABORTING and stage.lease_until >= workspace.now() and not is_dead(stage.process):
-        return StageState.ABORTING
     try:
-        return settle(workspace, stage, "abandoned: its owner is gone")
+        reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
+        return settle(workspace, stage, reason) if reason else StageState.ABORTING
     except DynamicTableError:
         log.exception("Could not settle stage %s of %s; the next sweep tries again.", stage.token, stage.table)
         return StageState.ABORTING
+
+
+def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:
+    if stage.state is not StageState.ABORTING and stage.lease_until >= workspace.now() and not is_dead(stage.process):
+        return None
+    return "abandoned: its owner is gone"
 
 
 def _delete_again(workspace: Workspace, stage: Stage) -> None:

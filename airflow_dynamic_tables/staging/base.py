@@ -7,7 +7,8 @@ CommitUnknownError. Only "surely not" may be followed by deleting files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -59,6 +60,34 @@ class TableContent:
     format: str = "iceberg"
     base_path: str | None = None
     partition_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Rows of one version: ``replaced`` are those of the asked partitions, ``held`` how many of these have rows at all.
+
+    ``total`` are the rows of all ``partitions``, of which a table without partition keys has one.
+    """
+
+    replaced: int
+    held: int
+    total: int
+    partitions: int
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: Sequence[Mapping[str, str]]) -> RowCounts:
+        """Sum up partitions and rows of files; an asked spec that leaves out keys stands for all their values."""
+        rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+        for spec, count in files:
+            rows[tuple(spec.items())] += count
+        wanted = {frozenset(spec.items()) for spec in asked}
+        keys = {frozenset(spec) for spec in asked}
+        replaced, held = 0, set()
+        for found, count in rows.items():
+            covering = wanted & {frozenset((key, value) for key, value in found if key in names) for names in keys}
+            held |= covering
+            replaced += count if covering or not asked else 0
+        return cls(replaced, len(held), rows.total(), len(rows))
 
 
 class StagedTable(ABC):
@@ -144,6 +173,14 @@ class SupportsStaging(ABC):
         """The id of the table's current snapshot.
 
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        """
+
+    @abstractmethod
+    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+        """Rows of the current version, without reading data.
+
+        :param partitions: the ones of interest; empty means the whole table.
+        :return: ``None`` when there is no version yet, or nobody counted its rows.
         """
 
     @abstractmethod

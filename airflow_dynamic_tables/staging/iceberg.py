@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -38,6 +38,7 @@ from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, to_ice
 from airflow_dynamic_tables.staging import iceberg_tables as tables
 from airflow_dynamic_tables.staging.base import (
     CommitRequest,
+    RowCounts,
     StagedTable,
     StagingContext,
     SupportsStaging,
@@ -78,6 +79,10 @@ class IcebergStaging(SupportsStaging):
     def snapshot(self, path: ObjectPath) -> str:
         """See :meth:`SupportsStaging.snapshot`."""
         return tables.snapshot_id(self._filled(path))
+
+    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+        """See :meth:`SupportsStaging.count`."""
+        return tables.count(tables.load(self._catalog, path), partitions)
 
     def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""

@@ -17,7 +17,8 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.iceberg import columns_of, spark_ddl
-from airflow_dynamic_tables.staging.base import TableContent
+from airflow_dynamic_tables.formats.iceberg_content import data_files, partition
+from airflow_dynamic_tables.staging.base import RowCounts, TableContent
 
 TOKEN = "dynamic-tables.token"
 NUMBER = "dynamic-tables.version"
@@ -88,6 +89,14 @@ def _version(snapshot: Snapshot) -> Version | None:
         committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
         sources=json.loads(summary.get(SOURCES) or "{}"),
     )
+
+
+def count(table: Table | None, asked: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none."""
+    if table is None or table.current_snapshot() is None:
+        return None
+    schema = table.schema()
+    return RowCounts.of(((partition(file, spec, schema), file.record_count) for file, spec in data_files(table)), asked)
 
 
 def snapshot_id(table: Table) -> str:
