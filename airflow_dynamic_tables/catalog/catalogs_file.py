@@ -207,10 +207,25 @@ def _sql(entry: _Entry) -> ReadableCatalog:
     from airflow_dynamic_tables.database.engine import Database
 
     database = Database(_absolute_url(entry.params.get("url", entry.defaults.database_url), entry.base))
-    warehouse = entry.params.get("warehouse", f"{entry.defaults.warehouse}/{entry.name}")
-    if "://" not in warehouse:
-        warehouse = f"file://{(entry.base / warehouse).resolve()}"
+    warehouse = _absolute(entry.params.get("warehouse", f"{entry.defaults.warehouse}/{entry.name}"), entry.base)
     return SqlCatalog(entry.name, database, warehouse, entry.default_database)
+
+
+def _hive(entry: _Entry) -> ReadableCatalog:
+    from airflow_dynamic_tables.metastore import Metastore
+
+    if "uri" not in entry.params:
+        raise ConfigurationError("needs connection parameter 'uri', or a 'conn-id' whose connection has a host.")
+    metastore = Metastore(entry.params["uri"])  # first: it says which extra is missing
+
+    from airflow_dynamic_tables.catalog.hive import HiveCatalog
+
+    warehouse = _absolute(entry.params["warehouse"], entry.base) if "warehouse" in entry.params else None
+    return HiveCatalog(entry.name, metastore, warehouse, entry.default_database or _DEFAULT_DATABASE)
+
+
+def _absolute(folder: str, base: Path) -> str:
+    return folder if "://" in folder else f"file://{(base / folder).resolve()}"
 
 
 def _absolute_url(url: str, base: Path) -> str:
@@ -231,4 +246,5 @@ class _Type:
 _TYPES: Mapping[str, _Type] = {
     "sql": _Type(_sql, ("url", "warehouse"), "postgresql"),
     "memory": _Type(_memory),
+    "hive": _Type(_hive, ("uri", "warehouse"), "thrift"),
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from metastore_server import HiveMetastore
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
 from airflow_dynamic_tables.catalog import hive
+from airflow_dynamic_tables.catalog.catalogs_file import Defaults, load_catalogs
 from airflow_dynamic_tables.catalog.hive import HiveCatalog
 from airflow_dynamic_tables.catalog.hive_tables import SNAPSHOT
 from airflow_dynamic_tables.catalog.values import (
@@ -30,6 +32,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,
+    ConfigurationError,
     DatabaseNotFoundError,
     InvalidPartitionError,
     PartitionAlreadyExistsError,
@@ -72,6 +75,43 @@ def thrift_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+class TestCatalogsFile:
+    def test_address_and_warehouse_stand_in_it(
+        self, hive_metastore: HiveMetastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_METASTORE", f"hive-metastore://127.0.0.1:{hive_metastore.port}")
+        file = tmp_path / "catalogs.yaml"
+        file.write_text(
+            "catalogs:\n"
+            f"- {{name: near, type: hive, connection-params: {{uri: '{hive_metastore.uri}', warehouse: lake}}}}\n"
+            "- {name: far, type: hive, conn-id: metastore, default-database: far}\n"
+        )
+        manager = load_catalogs(file, Defaults("sqlite://", f"file://{tmp_path}"))
+        near, far = manager.get("near"), manager.get("far")
+        assert isinstance(near, HiveCatalog)
+        assert isinstance(far, HiveCatalog)
+        assert "far" in near.list_databases()
+        far.drop_database("far")
+        near.create_database("here", CatalogDatabase())
+        near.create_table(ObjectPath("here", "t"), DYNAMIC)
+        assert near.load(ObjectPath("here", "t")).sd.location == f"file:{tmp_path}/lake/here.db/t"
+        manager.close()
+
+    @pytest.mark.parametrize(
+        ("params", "words"),
+        [
+            ("", "needs connection parameter 'uri', or a 'conn-id'"),
+            (", connection-params: {uri: 'localhost:9083'}", "write thrift://host:port"),
+        ],
+    )
+    def test_what_is_no_address(self, tmp_path: Path, params: str, words: str) -> None:
+        file = tmp_path / "catalogs.yaml"
+        file.write_text(f"catalogs: [{{name: lake, type: hive{params}}}]")
+        manager = load_catalogs(file, Defaults("sqlite://", f"file://{tmp_path}"))
+        with pytest.raises(ConfigurationError, match=f"^catalog lake: .*{words}"):
+            manager.get("lake")
+
+
 @pytest.mark.parametrize("name", ["Orders", "a.b", "a-b", "it's", "Umsätze", "with space", "", "x" * 257])
 def test_a_name_that_the_metastore_would_change_is_refused_and_never_found(sales: HiveCatalog, name: str) -> None:
     message = f"a Hive metastore, where the name of a .* choose another name than {name!r}"
@@ -88,17 +128,6 @@ def test_a_name_that_the_metastore_would_change_is_refused_and_never_found(sales
     assert not sales.database_exists(name)
     with pytest.raises(DatabaseNotFoundError):
         sales.list_tables(name)
-
-
-def test_a_database_stands_in_the_warehouse_of_the_catalog(
-    hive_metastore: HiveMetastore, sales: HiveCatalog, tmp_path: object
-) -> None:
-    other = HiveCatalog("other", Metastore(hive_metastore.uri), f"file://{tmp_path}/lake/")
-    other.open()
-    other.create_database("made_here", CatalogDatabase())
-    other.create_table(ObjectPath("made_here", "t"), DYNAMIC)
-    assert sales.load(ObjectPath("made_here", "t")).sd.location == f"file:{tmp_path}/lake/made_here.db/t"
-    other.close()
 
 
 def test_hives_own_fields_hold_what_other_engines_read(sales: HiveCatalog) -> None:
@@ -132,7 +161,7 @@ def test_what_somebody_else_changed_in_hives_fields_is_true(sales: HiveCatalog) 
     assert (altered.comment, altered.properties, altered.freshness) == ("altered", {"team": "crm"}, "1 day")
 
 
-def test_altering_never_undoes_a_commit_that_the_caller_did_not_see(sales: HiveCatalog, tmp_path: object) -> None:
+def test_altering_never_undoes_a_commit_that_the_caller_did_not_see(sales: HiveCatalog, tmp_path: Path) -> None:
     sales.create_table(PATH, replace(DYNAMIC, partition_keys=()))
     seen = sales.get_table(PATH)
     found = sales.load(PATH)
