@@ -59,15 +59,17 @@ class Metastore:
         self._give_back(client, transport)
         return answer
 
-    def alter_table(self, table: Table, key: str, expected: str) -> None:
+    def alter_table(self, table: Table, key: str, expected: str | None) -> None:
         """Replace a table's definition, provided that its parameter ``key`` still has the ``expected`` value.
 
         The new definition must give that parameter another value, or nobody else would notice the change.
 
+        :param expected: ``None`` for a table that never had it: then nothing is compared.
         :raises ConflictError: when somebody else changed it meanwhile; nothing was done.
         :raises CatalogUnavailableError: when the answer was lost.
         """
-        context = {**_NO_STATISTICS, "expected_parameter_key": key, "expected_parameter_value": expected}
+        comparison = {} if expected is None else {"expected_parameter_key": key, "expected_parameter_value": expected}
+        context = {**_NO_STATISTICS, **comparison}
         try:
             self.call("alter_table_with_environment_context", table.dbName, table.tableName, table, EnvironmentContext(context))
         except MetaException as error:

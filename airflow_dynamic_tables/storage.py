@@ -32,6 +32,22 @@ def write_text(uri: str, text: str) -> None:
     system.write_text(path, text, encoding="utf-8")
 
 
+def open_file(uri: str) -> Any:
+    """Open a file for reading bytes, from any place in it.
+
+    :raises FileNotFoundError: when it is not there.
+    """
+    system, path = _file_system(uri)
+    return system.open(path, "rb")
+
+
+def exists(uri: str) -> bool:
+    """Whether there is such a file or folder."""
+    system, path = _file_system(uri)
+    system.invalidate_cache()
+    return bool(system.exists(path))
+
+
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 

@@ -13,14 +13,13 @@ from airflow_dynamic_tables.catalog.hive_entries import KEEP_STATISTICS, HiveEnt
 from airflow_dynamic_tables.catalog.hive_partitions import (
     from_hive_partition,
     new_partition,
-    partition_name,
     set_statistics,
     statistics_of,
     update_partition,
     values_of,
 )
 from airflow_dynamic_tables.catalog.hive_statistics import from_hive_statistics, to_hive_statistics
-from airflow_dynamic_tables.catalog.hive_tables import PREFIX, from_hive
+from airflow_dynamic_tables.catalog.hive_tables import from_hive
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
@@ -30,7 +29,7 @@ from airflow_dynamic_tables.exceptions import (
     NotFoundError,
     PartitionNotFoundError,
 )
-from airflow_dynamic_tables.formats.hive import joined_parameter, split_parameter
+from airflow_dynamic_tables.formats.hive import PREFIX, joined_parameter, partition_name, split_parameter
 
 BATCH = 1_000
 """Partitions asked for in one call."""

@@ -26,7 +26,6 @@ from hive_metastore.ttypes import (
 )
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.hive_tables import PREFIX
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
@@ -37,6 +36,7 @@ from airflow_dynamic_tables.exceptions import (
     NotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.hive import PREFIX
 from airflow_dynamic_tables.metastore import Metastore
 
 MAX_DATABASE_NAME, MAX_NAME = 128, 256

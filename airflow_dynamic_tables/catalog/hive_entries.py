@@ -8,10 +8,11 @@ from uuid import uuid4
 from hive_metastore.ttypes import EnvironmentContext, Table
 
 from airflow_dynamic_tables.catalog.hive_databases import MAX_NAME, HiveDatabases
-from airflow_dynamic_tables.catalog.hive_tables import KIND, REVISION, from_hive, to_hive, update
+from airflow_dynamic_tables.catalog.hive_tables import KIND, from_hive, to_hive, update
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
+from airflow_dynamic_tables.formats.hive import REVISION
 
 KEEP_STATISTICS = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true"})
 """Or the metastore would list every folder that an alteration names."""

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from urllib.parse import unquote
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.catalog.hive_tables import STATISTICS, file_uri, is_technical
-from airflow_dynamic_tables.catalog.values import NULL_PARTITION, CatalogPartition, TableStatistics
+from airflow_dynamic_tables.catalog.hive_tables import STATISTICS, is_technical
+from airflow_dynamic_tables.catalog.values import CatalogPartition, TableStatistics
+from airflow_dynamic_tables.formats.hive import file_uri, partition_name
 
 _UNKNOWN = "-1"
-_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-
-
-def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
-    """The name of a partition, which is also its folder, as Hive writes it: ``ds=2024-01-01/hh=03``."""
-    return "/".join(f"{_escape(key.lower())}={_escape(value or NULL_PARTITION)}" for key, value in zip(keys, values, strict=True))
 
 
 def values_of(name: str) -> tuple[str, ...]:
@@ -75,7 +69,3 @@ def set_statistics(parameters: dict[str, str], statistics: TableStatistics) -> N
         parameters.pop(name, None)
         if value is not None:
             parameters[name] = str(value)
-
-
-def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

@@ -22,10 +22,14 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.formats.hive import (
+    PREFIX,
     PROVIDER,
+    REVISION,
+    SNAPSHOT,
     STORAGES,
     columns_of,
     descriptor,
+    file_uri,
     format_of,
     joined_parameter,
     partition_keys_of,
@@ -33,15 +37,8 @@ from airflow_dynamic_tables.formats.hive import (
     split_parameter,
 )
 
-PREFIX = "dynamic-tables."
 KIND = "dynamic_tables_kind"
 """Parameter by which dynamic tables are listed; the metastore's filters know neither dash nor dot."""
-
-REVISION = f"{PREFIX}revision"
-"""Parameter that every change made by this package gives a new value: what compare-and-swap compares."""
-
-SNAPSHOT = f"{PREFIX}snapshot"
-"""Parameter with the id of the current version; a commit sets it."""
 
 STATISTICS = {"rows": "numRows", "bytes": "totalSize", "files": "numFiles"}
 _VALUE = f"{PREFIX}value"
@@ -136,11 +133,6 @@ def location_of(found: Table) -> str | None:
     if PROVIDER in (found.parameters or {}):
         place = (found.sd.serdeInfo.parameters or {}).get("path", place)
     return file_uri(place) if place else None
-
-
-def file_uri(location: str) -> str:
-    """A location with the two slashes more that Hadoop leaves out of ``file:`` URIs."""
-    return re.sub(r"^file:/+(?=[^/])", "file:///", location)
 
 
 def is_technical(key: str) -> bool:

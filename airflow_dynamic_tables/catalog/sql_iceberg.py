@@ -15,7 +15,6 @@ from pyiceberg.types import NestedField, PrimitiveType
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.catalog.values import (
-    NULL_PARTITION,
     AnyTable,
     CatalogDynamicTable,
     CatalogPartition,
@@ -23,6 +22,7 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.formats.iceberg import columns_of

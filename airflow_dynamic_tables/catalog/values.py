@@ -10,9 +10,6 @@ from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column
 
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Stands in a partition spec for null, as Hive and Spark write it."""
-
 
 @dataclass(frozen=True, slots=True)
 class CatalogDatabase:

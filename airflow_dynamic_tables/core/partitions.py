@@ -16,6 +16,9 @@ from airflow_dynamic_tables.core.freshness import Freshness
 
 PartitionSpec = Mapping[str, str]
 
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Stands in a partition spec for null, as Hive and Spark write it."""
+
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _FIELDS = "yMdHms"
 _FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}

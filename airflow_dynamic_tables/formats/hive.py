@@ -15,8 +15,18 @@ from typing import Any
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
+
+PREFIX = "dynamic-tables."
+"""How the names of this package's own parameters begin."""
+
+REVISION = f"{PREFIX}revision"
+"""Parameter that every change made by this package gives a new value: what compare-and-swap compares."""
+
+SNAPSHOT = f"{PREFIX}snapshot"
+"""Parameter with the id of the current version; a commit sets it."""
 
 MAX_PARAMETER = 4000
 """Characters of a parameter that every metastore schema can hold."""
@@ -27,6 +37,7 @@ _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _HIVE = "org.apache.hadoop.hive"
 _JSON_OF = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 _DDL_OF = {name: ddl for ddl, name in _JSON_OF.items()}
+_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+\([\d,\s]*\)|[^\s<>,:`]+|[<>,:])")
 
 
@@ -94,6 +105,16 @@ _TEXT_SERDES = {
 }
 
 
+def file_uri(location: str) -> str:
+    """A location with the two slashes more that Hadoop leaves out of ``file:`` URIs."""
+    return re.sub(r"^file:/+(?=[^/])", "file:///", location)
+
+
+def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """The name of a partition, which is also its folder, as Hive writes it: ``ds=2024-01-01/hh=03``."""
+    return "/".join(f"{_escape(key.lower())}={_escape(value or NULL_PARTITION)}" for key, value in zip(keys, values, strict=True))
+
+
 def split_parameter(key: str, value: str) -> dict[str, str]:
     """One long parameter as several short ones, the way Spark splits its own."""
     if len(value) <= MAX_PARAMETER:
@@ -158,6 +179,10 @@ def to_hive_type(ddl: str) -> str:
 def from_hive_type(name: str) -> str:
     """Spark's DDL text of a Hive type."""
     return "decimal(10,0)" if name == "decimal" else name.replace("timestamp with local time zone", "timestamp")
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _field(column: Column) -> FieldSchema:

@@ -12,6 +12,7 @@ from types import TracebackType
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.catalogs_file import Defaults, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
+from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -94,6 +95,13 @@ class Workspace:
         catalog = self.catalog(identifier.catalog)
         if format == "iceberg" and isinstance(catalog, SqlCatalog):
             return IcebergStaging(catalog.iceberg)
+        if format in ("parquet", "orc") and not isinstance(catalog, SqlCatalog | MemoryCatalog):
+            # Thrift is an extra, which only those with a Hive metastore have.
+            from airflow_dynamic_tables.catalog.hive import HiveCatalog
+            from airflow_dynamic_tables.staging.hive import HiveStaging
+
+            if isinstance(catalog, HiveCatalog):
+                return HiveStaging(catalog.metastore, format)
         raise UnsupportedError(f"Catalog {identifier.catalog} ({type(catalog).__name__}) cannot hold {format} tables.")
 
     def check(self) -> None:

@@ -45,6 +45,7 @@ from airflow_dynamic_tables.staging.base import (
     TableContent,
     kept_version,
 )
+from airflow_dynamic_tables.staging.checking import check_result, coverage
 from airflow_dynamic_tables.staging.iceberg_files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.staging.iceberg_versions import RestoreFiles, delete_orphans, due, expire
 from airflow_dynamic_tables.storage import Deleted, delete_folder
@@ -120,7 +121,7 @@ class IcebergStagedTable(StagedTable):
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
-        self._check_result(request.result)
+        check_result(self._context, self.begin(), request.result)
         return self._committed(lambda table: self._transaction(table, request), before_publish)
 
     def restore(self, number: int, before_publish: Callable[[], None]) -> Version:
@@ -170,19 +171,6 @@ class IcebergStagedTable(StagedTable):
             return table.location().rstrip("/")
         warehouse = self._catalog.properties["warehouse"].rstrip("/")
         return f"{warehouse}/{quote(self._path.database, safe='')}/{quote(self._path.name, safe='')}"
-
-    def _check_result(self, result: RefreshResult) -> None:
-        context = self._context
-        if result.token != context.token:
-            raise StageRejectedError(f"The result is of token {result.token}, not of {context.token}.")
-        covers = tables.coverage(context.partitions)
-        for spec in result.partitions:
-            if not covers(spec):
-                raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
-        stage = self.begin()
-        outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
-        if outside:
-            raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
 
     def _transaction(self, table: Table | None, request: CommitRequest) -> Transaction:
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
@@ -249,7 +237,7 @@ class IcebergStagedTable(StagedTable):
     def _data_files(self, transaction: Transaction, result: RefreshResult) -> list[DataFile]:
         """Read every footer: what is really there decides, not what the job says."""
         metadata = transaction.table_metadata
-        found, covers = [], tables.coverage(self._context.partitions)
+        found, covers = [], coverage(self._context.partitions)
         for data_file in read_footers(self._io(), metadata, result.files):
             if data_file.record_count == 0:
                 continue  # nothing to publish, and no partition to read from it

@@ -34,7 +34,7 @@ from pyiceberg.utils.properties import property_as_int
 from airflow_dynamic_tables.core.plan import StagedFile
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.iceberg_content import partition
-from airflow_dynamic_tables.staging.iceberg_tables import coverage
+from airflow_dynamic_tables.staging.checking import coverage
 
 
 def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
@@ -41,14 +41,6 @@ def load(catalog: Catalog, path: ObjectPath) -> Table | None:
         raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {first_line}") from error
     except OSError as error:
         raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {catalog.name}: {error}") from error
-
-
-def coverage(planned: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str | None]], bool]:
-    """Whether a plan covers a partition; a planned spec that leaves out keys stands for all their values."""
-    values: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for spec in planned:
-        values.setdefault(tuple(spec), set()).add(tuple(spec.values()))
-    return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:

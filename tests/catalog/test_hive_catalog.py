@@ -14,7 +14,6 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from airflow_dynamic_tables.catalog import hive
 from airflow_dynamic_tables.catalog.catalogs_file import Defaults, load_catalogs
 from airflow_dynamic_tables.catalog.hive import HiveCatalog
-from airflow_dynamic_tables.catalog.hive_tables import SNAPSHOT
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
     CatalogDynamicTable,
@@ -39,6 +38,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.hive import SNAPSHOT
 from airflow_dynamic_tables.metastore import Metastore
 
 PATH = ObjectPath("sales", "daily_revenue")

@@ -24,7 +24,6 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType, Ti
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.catalog.values import (
-    NULL_PARTITION,
     CatalogDatabase,
     CatalogDynamicTable,
     CatalogPartition,
@@ -35,6 +34,7 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database

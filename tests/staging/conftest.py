@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hive_bench import hive_bench
+from metastore_server import HiveMetastore
 from postgres_server import PostgresServer
 from staging_bench import Bench
 
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
 from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.metastore import Metastore
 from airflow_dynamic_tables.staging.iceberg import IcebergStaging
 
 
-@pytest.fixture(params=["iceberg/sqlite", pytest.param("iceberg/postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "iceberg/sqlite",
+        pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
+        "parquet/derby",
+        pytest.param("orc/postgres", marks=pytest.mark.postgres),
+    ]
+)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if not request.param.startswith("iceberg"):
+        derby = request.param.endswith("/derby")
+        server: HiveMetastore = request.getfixturevalue("hive_metastore" if derby else "hive_metastore_on_postgres")
+        with closing(Metastore(server.uri)) as metastore:
+            yield hive_bench(metastore, tmp_path, request.param.partition("/")[0])
+        return
     if request.param == "iceberg/postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = Database(server.create_database(f"staging_{uuid4().hex}"))
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        database = Database(postgres.create_database(f"staging_{uuid4().hex}"))
         database.upgrade()
     else:
         database = Database(f"sqlite:///{tmp_path}/state.db")

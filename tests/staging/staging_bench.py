@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plan import RefreshResult, StagedFile
@@ -31,6 +32,9 @@ class Bench:
     staging: SupportsStaging
     path: ObjectPath = REVENUE
     partition_keys: tuple[str, ...] = ("ds",)
+    columns: tuple[Column, ...] = COLUMNS
+    hive_format: str | None = None
+    """File format of a Hive table, whose partition keys only the folders have; without one it is an Iceberg table."""
 
     def stage(self, token: str, *days: str) -> StagedTable:
         """A stage that replaces these days; no day is the whole table."""
@@ -38,20 +42,33 @@ class Bench:
         context = StagingContext(token, self.path.database, self.path.name, self.partition_keys, planned, "how much")
         return self.staging.stage(context)
 
-    def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] = COLUMNS) -> RefreshResult:
+    def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] | None = None) -> RefreshResult:
         """Write rows by day into a stage, one file a day, and say so."""
-        stage = staged.begin()
-        files = []
+        columns, stage, files = columns or self.columns, staged.begin(), []
         for number, (day, values) in enumerate(rows.items()):
-            name = f"data/_partition_0={quote(day, safe='')}/part-{number}.parquet"
-            file = Path(stage.removeprefix("file://"), name)
-            file.parent.mkdir(parents=True)
             table: dict[str, Any] = {"ds": [day] * len(values), "n": pa.array(values, pa.int64())}
             table |= {column.name: pa.array([f"{value}!" for value in values]) for column in columns[2:]}
-            pq.write_table(pa.table(table), file)
+            name = f"data/{self._folder(day, values)}part-{number}.{self.hive_format or 'parquet'}"
+            file = Path(stage.removeprefix("file://"), name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._write_file(pa.table(table), file)
             files.append(StagedFile(f"{stage}/{name}", file.stat().st_size))
         touched = tuple({"ds": day} for day in rows) if self.partition_keys else ()
         return RefreshResult(stage.rpartition("/")[2], "job", sum(map(len, rows.values())), tuple(files), columns, touched)
+
+    def _folder(self, day: str, values: list[int]) -> str:
+        if self.hive_format is None:
+            return f"_partition_0={quote(day, safe='')}/"
+        named = {"ds": quote(day, safe=" !äöüßÄÖÜ漢字"), "n": str(values[0]) if values else ""}
+        return "".join(f"{key}={named[key]}/" for key in self.partition_keys)
+
+    def _write_file(self, table: pa.Table, file: Path) -> None:
+        if self.hive_format is not None:
+            table = table.drop_columns(list(self.partition_keys))
+        if self.hive_format == "orc":
+            orc.write_table(table, file)
+        else:
+            pq.write_table(table, file)
 
     def commit(
         self,

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
     StageRejectedError,
     TableNotFoundError,
+    UnsupportedError,
 )
 
 
@@ -65,7 +66,7 @@ def test_an_unpartitioned_table(bench: Bench) -> None:
 
 
 def test_a_spec_that_leaves_out_keys_stands_for_all_their_values(bench: Bench) -> None:
-    bench.partition_keys = ("ds", "n")
+    bench.partition_keys, bench.columns = ("ds", "n"), (*COLUMNS, Column("text", "string"))
     bench.refresh({"1": [1], "2": [2]})
     staged = bench.stage("t2", "2")
     result = replace(bench.write(staged, {"2": [5]}), partitions=({"ds": "2", "n": "5"},))
@@ -77,6 +78,10 @@ def test_a_spec_that_leaves_out_keys_stands_for_all_their_values(bench: Bench) -
     "value", ["a b", "a/b", "a=b", "100%", "Grüße 漢字", "it's", 'say "x"', "", "2024-01-01 00:00:00", "#?&"]
 )
 def test_partition_values_may_hold_anything(bench: Bench, value: str) -> None:
+    if bench.hive_format and not value:
+        with pytest.raises(StageRejectedError, match="a value is never empty"):
+            bench.refresh({value: [1]}, value)
+        return
     bench.refresh({value: [1], "other": [2]})
     bench.refresh({value: [3]}, value)
     assert bench.rows() == dict(sorted({value: [3], "other": [2]}.items()))
@@ -84,6 +89,10 @@ def test_partition_values_may_hold_anything(bench: Bench, value: str) -> None:
 
 def test_names_may_hold_anything(bench: Bench) -> None:
     bench.path = ObjectPath("Säle.1", 'Rev "x"/y')
+    if bench.hive_format:
+        with pytest.raises(UnsupportedError, match="The Hive metastore refuses table"):
+            bench.refresh({"1": [1]})
+        return
     bench.refresh({"1": [1]})
     assert bench.rows() == {"1": [1]}
 
@@ -259,6 +268,8 @@ def test_other_changes_of_columns_are_refused(bench: Bench, columns: tuple[Colum
     bench.refresh({"1": [1]}, "1")
     staged = bench.stage("t2", "1")
     result = bench.write(staged, {"1": [2]})
+    if bench.hive_format and columns == COLUMNS[::-1]:
+        return  # partition keys come last in a Hive table, wherever the query has them
     with pytest.raises(SchemaEvolutionError, match=message):
         bench.commit(staged, replace(result, columns=columns))
     assert bench.rows() == {"1": [1]}
@@ -277,4 +288,4 @@ def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) ->
     content = bench.staging.read(bench.path)
     assert content.snapshot == bench.staging.snapshot(bench.path)
     assert len(content.files) == 2
-    assert content.schema == "`ds` string, `n` bigint"
+    assert sorted(content.schema.split(", ")) == ["`ds` string", "`n` bigint"]

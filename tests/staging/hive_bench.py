@@ -1,0 +1,20 @@
+"""The bench on a Hive metastore: every test has a database of its own, below the test's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+from hive_metastore.ttypes import Database
+from staging_bench import Bench
+
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.metastore import Metastore
+from airflow_dynamic_tables.staging.hive import HiveStaging
+
+
+def hive_bench(metastore: Metastore, folder: Path, file_format: str = "parquet") -> Bench:
+    """A bench for Hive tables of a file format."""
+    database = f"sales_{uuid4().hex}"
+    metastore.call("create_database", Database(database, None, f"file://{folder}/warehouse/{database}.db", {}))
+    return Bench(HiveStaging(metastore, file_format), ObjectPath(database, "revenue"), hive_format=file_format)
