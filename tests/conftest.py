@@ -103,13 +103,23 @@ def hive_metastore(java: None) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it 
 
 
 @pytest.fixture(scope="session")
-def hive_metastore_on_postgres(java: None, postgres: PostgresServer) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it must be there
-    """A Hive metastore that keeps its state in PostgreSQL."""
-    if not Path("/usr/share/java/postgresql.jar").exists():
+def postgres_driver() -> Path:
+    """The jar of PostgreSQL's JDBC driver."""
+    jar = Path("/usr/share/java/postgresql.jar")
+    if not jar.exists():
         missing_service("needs PostgreSQL's JDBC driver: apt-get install -y libpostgresql-jdbc-java")
-    with running_metastore(
-        f"jdbc:{postgres.create_database('metastore')}".replace("postgres@", "") + "?user=postgres"
-    ) as metastore:
+    return jar
+
+
+@pytest.fixture(scope="session")
+def hive_metastore_on_postgres(
+    java: None,  # noqa: ARG001 - it must be there
+    postgres: PostgresServer,
+    postgres_driver: Path,  # noqa: ARG001
+) -> Iterator[HiveMetastore]:
+    """A Hive metastore that keeps its state in PostgreSQL."""
+    url = postgres.create_database("metastore").replace("postgres@", "")
+    with running_metastore(f"jdbc:{url}?user=postgres") as metastore:
         yield metastore
 
 

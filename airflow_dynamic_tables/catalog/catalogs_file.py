@@ -48,8 +48,7 @@ class _Entry:
     """One catalog of the file; relative paths in ``params`` start from ``base``."""
 
     name: str
-    kind: str
-    default_database: str
+    default_database: str | None
     params: Mapping[str, str]
     base: Path
     defaults: Defaults
@@ -57,7 +56,7 @@ class _Entry:
 
 def embedded_catalogs(defaults: Defaults) -> CatalogManager:
     """Catalogs without a file: every name is a ``sql`` catalog in the one database."""
-    return CatalogManager(missing=lambda name: _sql(_Entry(name, "sql", _DEFAULT_DATABASE, {}, Path(), defaults)))
+    return CatalogManager(missing=lambda name: _sql(_Entry(name, None, {}, Path(), defaults)))
 
 
 def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
@@ -180,8 +179,7 @@ def _make(entry: Mapping[str, Any], base: Path, defaults: Defaults) -> ReadableC
             if connection.host and kind.scheme:
                 of_connection.setdefault(kind.params[0], connection.url(kind.scheme))
             params = {**of_connection, **params}
-        database = entry.get("default-database", _DEFAULT_DATABASE)
-        return kind.make(_Entry(name, entry.get("type", "sql"), database, params, base, defaults))
+        return kind.make(_Entry(name, entry.get("default-database"), params, base, defaults))
     except ConfigurationError as error:
         raise ConfigurationError(f"catalog {name}: {error}") from error
 
@@ -199,7 +197,7 @@ def _substitute(value: str) -> str:
 
 
 def _memory(entry: _Entry) -> ReadableCatalog:
-    return MemoryCatalog(entry.name, entry.default_database)
+    return MemoryCatalog(entry.name, entry.default_database or _DEFAULT_DATABASE)
 
 
 def _sql(entry: _Entry) -> ReadableCatalog:
@@ -208,7 +206,15 @@ def _sql(entry: _Entry) -> ReadableCatalog:
 
     database = Database(_absolute_url(entry.params.get("url", entry.defaults.database_url), entry.base))
     warehouse = _absolute(entry.params.get("warehouse", f"{entry.defaults.warehouse}/{entry.name}"), entry.base)
-    return SqlCatalog(entry.name, database, warehouse, entry.default_database)
+    return SqlCatalog(entry.name, database, warehouse, entry.default_database or _DEFAULT_DATABASE)
+
+
+def _jdbc(entry: _Entry) -> ReadableCatalog:
+    from airflow_dynamic_tables.catalog.jdbc import JdbcCatalog
+
+    if "url" not in entry.params:
+        raise ConfigurationError("needs connection parameter 'url', or a 'conn-id' whose connection has a host.")
+    return JdbcCatalog(entry.name, entry.params["url"], entry.default_database)
 
 
 def _hive(entry: _Entry) -> ReadableCatalog:
@@ -247,4 +253,5 @@ _TYPES: Mapping[str, _Type] = {
     "sql": _Type(_sql, ("url", "warehouse"), "postgresql"),
     "memory": _Type(_memory),
     "hive": _Type(_hive, ("uri", "warehouse"), "thrift"),
+    "jdbc": _Type(_jdbc, ("url",), "postgresql"),
 }

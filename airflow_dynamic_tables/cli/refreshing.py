@@ -11,6 +11,7 @@ from _thread import interrupt_main
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.sources import job_environment
 from airflow_dynamic_tables.services.submitting import submit
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -68,7 +70,9 @@ def _run(state: Workspace, request: RefreshRequest, arguments: Namespace, progre
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")
-        submit(plan, request.table.spark, arguments.master, progress.line if arguments.debug else _ignore)
+        settings = request.table.spark
+        settings = replace(settings, env_vars={**settings.env_vars, **job_environment(state, plan)})
+        submit(plan, settings, arguments.master, progress.line if arguments.debug else _ignore)
         progress.step("commit")
 
     def stop() -> None:

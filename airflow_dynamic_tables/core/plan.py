@@ -27,7 +27,8 @@ class SourceBinding:
 
     ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads. Exactly ``files`` are read, with
     ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL) when it is known; or, when
-    ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``.
+    ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. Format ``jdbc`` has no files:
+    ``options`` say it all but the password, which the job finds in environment variable ``password_variable``.
     """
 
     identifier: str
@@ -40,6 +41,7 @@ class SourceBinding:
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     table: str | None = None
+    password_variable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from airflow_dynamic_tables.definitions.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.settings import Declaration, Name, Options, Settings, one_of
 
-SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg")
+SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg", "jdbc")
 FILE_FORMATS = ("parquet", "orc", "csv", "json")
-PLANNED_SOURCE_FORMATS = ("delta", "hive", "jdbc")
+PLANNED_SOURCE_FORMATS = ("delta", "hive")
 
 
 class DefaultsDeclaration(Settings):
@@ -54,7 +54,7 @@ class SourceDeclaration(Declaration):
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(SOURCE_FORMATS)})]
-    """Format of its files, or `iceberg` for an Iceberg table of the catalog."""
+    """Format of its files, or `iceberg` or `jdbc` for a table of the catalog."""
     path: Name | None = None
     """Folder or file that holds the data: a path or a URI; relative to this file."""
     partitioned_by: tuple[Name, ...] = ()
@@ -75,8 +75,8 @@ class SourceDeclaration(Declaration):
     def _check_path(self) -> SourceDeclaration:
         if self.format in FILE_FORMATS and self.path is None:
             raise ValueError(f"a {self.format} source needs a 'path'")
-        if self.format == "iceberg" and self.path is not None:
-            raise ValueError("an iceberg source is a table of its catalog and has no 'path'; remove it")
+        if self.format not in FILE_FORMATS and self.path is not None:
+            raise ValueError(f"a source of format {self.format} is a table of its catalog and has no 'path'; remove it")
         return self
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -16,6 +18,8 @@ def bind(spark: SparkSession, source: SourceBinding) -> None:
 def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
+    if source.format == "jdbc":
+        return _jdbc(spark, source)
     schema = _schema(source)
     if not source.files:
         if schema is None:
@@ -29,6 +33,26 @@ def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
     if schema is not None:
         reader = reader.schema(schema)
     return reader.load(list(source.files))
+
+
+def _jdbc(spark: SparkSession, source: SourceBinding) -> DataFrame:
+    options = dict(source.options)
+    if source.password_variable is not None:
+        if source.password_variable not in os.environ:
+            raise ValueError(
+                f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
+                "in cluster mode hand it to the driver, for example as a Kubernetes secret"
+            )
+        options["password"] = os.environ[source.password_variable]
+    try:
+        return spark.read.format("jdbc").options(**options).load()
+    except Exception as error:
+        if f"ClassNotFoundException: {options['driver']}" not in str(error):
+            raise
+        raise ValueError(
+            f"source {source.identifier} needs the JDBC driver {options['driver']}; name its jar in the definition, for example "
+            "spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
+        ) from error
 
 
 def _schema(source: SourceBinding) -> StructType | None:

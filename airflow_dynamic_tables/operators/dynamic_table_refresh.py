@@ -39,6 +39,7 @@ from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete
 from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.sources import job_environment
 from airflow_dynamic_tables.services.stages import abort
 from airflow_dynamic_tables.services.submitting import (
     application_file,
@@ -164,7 +165,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             if waiting:
                 self._wait(arguments, deadline or workspace.now() + self.table.freshness.period)
             request = self._request(context, arguments)
-            outcome = run(workspace, request, lambda plan: self._submit(context, plan), self._kill_spark)
+            outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
                 raise AirflowSkipException(outcome.reason)
             return self._report(context, workspace, request, outcome)
@@ -216,9 +217,10 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         # Not by env_vars: these also go to the cluster.
         os.environ["PATH"] = spark_environment(os.environ)["PATH"]
 
-    def _submit(self, context: Context, plan: RefreshPlan) -> None:
+    def _submit(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage is gone
             raise JobFailedError("The task was stopped before Spark began.")
+        os.environ.update(job_environment(workspace, plan))
         self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import SourceBinding
+from airflow_dynamic_tables.core.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -39,9 +39,43 @@ def bind_sources(
 def _bind(
     workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, source: Source | None, view: str
 ) -> SourceBinding:
+    if source is not None and source.format == "jdbc":
+        return _bind_jdbc(workspace, source, view)
     if source is not None and source.format != "iceberg":
         return _bind_files(source, view)
     return _bind_table(workspace, table, identifier, view)
+
+
+def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
+    """Environment variables that the driver of a job needs: passwords, which must not stand in a plan or on a command line."""
+    from airflow_dynamic_tables.catalog.jdbc import JdbcCatalog
+
+    found: dict[str, str] = {}
+    for source in plan.sources:
+        if source.password_variable is not None:
+            catalog = workspace.catalogs.get(TableIdentifier.parse(source.identifier).catalog)
+            if isinstance(catalog, JdbcCatalog) and catalog.password is not None:
+                found[source.password_variable] = catalog.password
+    return found
+
+
+def _bind_jdbc(workspace: Workspace, source: Source, view: str) -> SourceBinding:
+    # SQLAlchemy takes long to import, and Airflow imports this module whenever it parses a DAG file.
+    from airflow_dynamic_tables.catalog.jdbc import JdbcCatalog
+
+    catalog = workspace.catalogs.get(source.identifier.catalog)
+    if not isinstance(catalog, JdbcCatalog):
+        raise ConfigurationError(f"Source {source.identifier} has format jdbc, but catalog {catalog.name} is not of type jdbc.")
+    scan = catalog.scan(source.identifier.path, source.options)
+    variable = re.sub(r"\W", "_", f"DYNAMIC_TABLES_PASSWORD_{catalog.name.upper()}", flags=re.ASCII)
+    return SourceBinding(
+        identifier=str(source.identifier),
+        view=view,
+        format="jdbc",
+        version=scan.version,
+        options=scan.options,
+        password_variable=variable if catalog.password is not None else None,
+    )
 
 
 def _view_name(identifier: TableIdentifier, number: int) -> str:

@@ -224,8 +224,10 @@ class TestFile:
                 "catalogs: [{name: a, is-default: true}, {name: b, is-default: true}]",
                 "catalogs a and b cannot all be the default.",
             ),
-            ("catalogs: [{name: a, type: nessie}]", "catalog a: type 'nessie' is not supported; use one of sql, memory, hive."),
-            ("catalogs: [{name: a, type: jdbc}]", "catalog a: type 'jdbc' is not supported; use one of sql, memory, hive."),
+            (
+                "catalogs: [{name: a, type: nessie}]",
+                "catalog a: type 'nessie' is not supported; use one of sql, memory, hive, jdbc.",
+            ),
             ("catalogs: [{name: a, type: 1}]", "catalog a: 'type' must be text."),
             ("catalogs: [{name: a, is-default: 'yes'}]", "catalog a: 'is-default' must be true or false."),
             ("catalogs: [{name: a, catalog: sql}]", "catalog a: 'catalog' must be a mapping."),
