@@ -45,9 +45,9 @@ class _Known:
 class IcebergReader:
     """Polls a table. See ``test_readers`` for what a poll is."""
 
-    def __init__(self, settings: Settings, identifier: TableIdentifier, rota: Rota) -> None:
-        self._catalog = SqlCatalog("lake", uri=settings.database_url, warehouse=settings.warehouse)
-        self._workspace = Workspace(settings)
+    def __init__(self, database_url: str, warehouse: str, identifier: TableIdentifier, rota: Rota) -> None:
+        self._catalog = SqlCatalog("lake", uri=database_url, warehouse=warehouse)
+        self._workspace = Workspace(Settings(database_url, warehouse))
         self._identifier = identifier
         self._rota = rota
         self._polls = 0
@@ -127,7 +127,10 @@ class IcebergReader:
 
     def _changed(self, path: str) -> str | None:
         known = self._files.get(path) or self._manifests.get(path) or self._lists[path]
-        return None if _fingerprint(path) == known.fingerprint else f"{path} is not what it was"
+        try:
+            return None if _fingerprint(path) == known.fingerprint else f"{path} is not what it was"
+        except FileNotFoundError:
+            return None  # of a version that expired; whoever still needs it fails
 
 
 def _fingerprint(path: str) -> _Fingerprint:

@@ -7,15 +7,16 @@ over all rows. In between it goes one of these ways:
 * *metadata* (most polls): the table's metadata file is read anew. What lies below it (manifest list, manifests, data files) never
   changes, so a process reads each of these once, when it first meets it: a data file by PyArrow, all its rows, and their number
   compared with what the table says. That none ever changes is checked too: every such poll compares size, time and inode of four
-  of them, and at the end every process those of all.
+  of them, and at the end every process those of all, unless they were deleted.
 * *manifest list* (1 in 10): that one is read anew as well.
 * *manifests* (1 in 250; 1 in 50 in the short form): PyIceberg plans a scan, and reads every manifest for it.
 * *rows* (1 in 2,000; 1 in 200 in the short form): the rows themselves are scanned; every other time by PyIceberg's ``to_arrow``,
   and else from the files that this package binds for Spark (``SupportsStaging.read``), by a PyArrow dataset.
 
 The hash is the sum of the hashes of all rows, so all ways lead to the same one, and a row that is missing, or there twice, shows.
-The writer computes the hash of a version from the rows it writes, before it commits. A poll that fails, that sees anything but
-a committed version, or an older version than the process saw before, is a wrong observation.
+The writer computes the hash of a version from the rows it writes, before it commits. Every ten versions a job fails, the table is
+rolled back, and the maintenance deletes the files of all but the newest twenty versions. A poll is a wrong observation when it
+fails, and when it sees anything but a committed version, or an older version than the same process saw before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -46,12 +47,14 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.services.planning import RefreshRequest
 from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
+from airflow_dynamic_tables.services.sweeping import sweep
 from airflow_dynamic_tables.services.workspace import Settings, Workspace
 from airflow_dynamic_tables.storage import write_text
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
-defaults: {catalog: lake, database: sales}
+defaults: {catalog: lake, database: sales, versions_to_keep: 20, version_max_age: 1 hour}
 dynamic_tables:
 - {name: numbers, freshness: 1 day, partitioned_by: [p], query: "SELECT 1 AS p, 2L AS n"}
 """
@@ -80,6 +83,7 @@ class Writer:
         self._request = request
         self._random = Random(1)
         self._content = dict.fromkeys(range(partitions), 0)
+        self._contents: list[dict[int, int]] = []
 
     def refresh(self, size: int, *, fails: bool = False) -> None:
         """Replace that many partitions, chosen at random; or write them and then fail."""
@@ -94,14 +98,24 @@ class Writer:
             tables = _write(plan, rows)
             if fails:
                 raise JobFailedError("as if the query divided by zero")
-            self._content.update({p: rows_digest(table) for p, table in tables.items()})
-            self.versions.append(text(total(self._content.values())))
+            self._expect(self._content | {p: rows_digest(table) for p, table in tables.items()})
 
         if fails:
             with pytest.raises(JobFailedError):
                 run(self._workspace, request, job)
             return
         assert isinstance(run(self._workspace, request, job), Version)
+
+    def roll_back(self, versions: int) -> None:
+        """Make the version current that was it so many versions ago."""
+        number = len(self.versions) - versions
+        self._expect(self._contents[number - 1])
+        rollback(self._workspace, RollbackRequest(self._request.table.identifier, number, str(uuid4()), "writer"))
+
+    def _expect(self, content: dict[int, int]) -> None:
+        self._content = content
+        self._contents.append(content)
+        self.versions.append(text(total(content.values())))
 
 
 def _write(plan: RefreshPlan, rows: dict[int, list[int]]) -> dict[int, pa.Table]:
@@ -163,12 +177,15 @@ def test_every_observation_is_a_committed_version(
 ) -> None:
     writer = Writer(workspace, request_, max(scale.sizes))
     writer.refresh(max(scale.sizes))
-    failures = 0
-    with watching(IcebergReader, workspace.settings, request_.table.identifier, scale.rota) as readers:
+    failures = deleted = 0
+    where = (workspace.settings.database_url, workspace.settings.warehouse, request_.table.identifier)
+    with watching(IcebergReader, *where, scale.rota) as readers:
         while len(writer.versions) <= scale.commits or readers.polls < scale.polls:
             writer.refresh(scale.sizes[len(writer.versions) % len(scale.sizes)])
             if len(writer.versions) % 10 == 0:
                 writer.refresh(min(scale.sizes), fails=True)
+                writer.roll_back(5)
+                deleted += tidy_up(workspace)
                 failures += 1
             assert readers.alive
         reports = readers.reports()
@@ -176,21 +193,37 @@ def test_every_observation_is_a_committed_version(
     ways = sum((report.ways for report in reports), Counter())
     fault_report.polled(ways.total(), len(wrong))
     fault_report.injected("job fails while readers poll", failures)
-    print(f"{len(writer.versions)} commits, {ways.total():,} polls: {dict(ways)}")
+    print(f"{len(writer.versions)} versions, {deleted} files deleted, {ways.total():,} polls: {dict(ways)}")
     assert wrong == []
+    assert deleted > 0, "old versions expired meanwhile"
     versions_seen = {sight.state for report in reports for sight in report.seen}
     assert len(versions_seen) > scale.commits / 4, "the readers looked all the time"
 
 
+def tidy_up(workspace: Workspace) -> int:
+    """Run the maintenance of the day after tomorrow: versions that are not among the newest expire, and their files are deleted.
+
+    :return: how many files.
+    """
+    with Workspace(workspace.settings, lambda: datetime.now(UTC) + timedelta(days=2)) as later:
+        report = sweep(later)
+    assert report.failed == ()
+    return report.deleted_files
+
+
 def wrong_observations(report: Report, versions: list[str]) -> list[str]:
     """What a reader should not have seen, in words; every poll that saw it is a line."""
-    order = {version: number for number, version in enumerate(versions)}
-    wrong, last = list(report.complaints), -1
+    wrong, last = list(report.complaints), 0
     for sight in report.seen:
-        number = order.get(sight.state, -1)
-        if number < 0:
-            wrong += [sight.state if sight.state.startswith(FAILED) else f"not a committed version: {sight.state}"] * sight.times
-        elif number < last:
-            wrong += [f"version {number} after version {last}"] * sight.times
-        last = max(last, number)
+        try:
+            # A rollback makes an old content current again: it is the version after what was seen last.
+            last = versions.index(sight.state, last)
+        except ValueError:
+            wrong += [_in_words(sight.state, versions, last)] * sight.times
     return wrong
+
+
+def _in_words(state: str, versions: list[str], last: int) -> str:
+    if state in versions:
+        return f"version {versions.index(state) + 1} after version {last + 1}"
+    return state if state.startswith(FAILED) else f"not a committed version: {state}"

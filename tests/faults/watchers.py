@@ -9,6 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
+from threading import BrokenBarrierError
 from typing import Any, Protocol
 
 FAILED = "failed: "
@@ -63,6 +64,8 @@ class Watchers:
         self._ready = context.Barrier(processes + 1)
         self._pool = ProcessPoolExecutor(processes, context, _share, (self._stop, self._polls, self._ready))
         self._futures: list[Future[Report]] = [self._pool.submit(_watch, make, arguments) for _ in range(processes)]
+        for future in self._futures:
+            future.add_done_callback(lambda _: self._ready.abort())  # nobody waits for one that broke off
 
     @property
     def polls(self) -> int:
@@ -76,7 +79,13 @@ class Watchers:
 
     def begin(self) -> None:
         """Wait until all of them look."""
-        self._ready.wait(_PATIENCE)
+        try:
+            self._ready.wait(_PATIENCE)
+        except BrokenBarrierError:
+            for future in self._futures:
+                if future.done():
+                    future.result()
+            raise
 
     def reports(self) -> list[Report]:
         """Stop them and take what they saw."""
