@@ -1,4 +1,4 @@
-"""``create``, ``rollback``, ``gc`` and ``db upgrade``: what changes the state without a job."""
+"""``create``, ``rollback``, ``publish``, ``abort``, ``gc`` and ``db upgrade``: what changes the state without a job."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from airflow_dynamic_tables.cli.project import definitions, identifier, named_ta
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace
 from airflow_dynamic_tables.services.lifecycle import create
+from airflow_dynamic_tables.services.quarantine import publish, reject
 from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
 from airflow_dynamic_tables.services.sweeping import sweep
 
@@ -34,6 +35,23 @@ def gc(arguments: Namespace) -> int:
         report = sweep(state)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
+
+
+def publish_(arguments: Namespace) -> int:
+    """Commit a stage that is in quarantine and print its version."""
+    with workspace(arguments) as state:
+        version = publish(state, arguments.token)
+        refresh = state.ledger.get_refresh(arguments.token)
+    output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
+    return OK
+
+
+def abort(arguments: Namespace) -> int:
+    """Delete a stage that is in quarantine."""
+    with workspace(arguments) as state:
+        reject(state, arguments.token, f"aborted by {getpass.getuser()}@{socket.gethostname()}")
+    print(f"Stage {arguments.token} is aborted; its files are deleted.", file=sys.stderr)
+    return OK
 
 
 def rollback_(arguments: Namespace) -> int:

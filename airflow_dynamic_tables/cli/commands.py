@@ -81,6 +81,7 @@ LIMIT = Argument(
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})
 TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})
+TOKEN = Argument(("token",), "the token of the refresh, as its error and history -o json name it", {"metavar": "TOKEN"})
 ONE_TABLE = Argument(("table",), "only this table (default: all)", {"metavar": "TABLE", "nargs": "?"})
 
 STATE = (DEFINITIONS, CATALOGS, DATABASE_URL, DEBUG)
@@ -182,6 +183,21 @@ COMMANDS: tuple[Command | Group, ...] = (
         ),
         "Restore an earlier version in one step, as a new version with its content, data timestamp and sources. No data is "
         "copied. Fails while the table is being refreshed; the next scheduled refresh works on top of it.",
+    ),
+    Command(
+        "publish",
+        "commit what is in quarantine",
+        f"{_PACKAGE}.changing.publish_",
+        (TOKEN, *STATE, OUTPUT),
+        "Commit a stage that a tripped fuse put into quarantine. Everything else is checked again; refused when newer data of "
+        "the same partitions was committed meanwhile.",
+    ),
+    Command(
+        "abort",
+        "delete what is in quarantine",
+        f"{_PACKAGE}.changing.abort",
+        (TOKEN, *STATE),
+        "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
     ),
     Command(
         "gc",

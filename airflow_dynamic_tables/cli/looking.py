@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from airflow_dynamic_tables.cli import output
@@ -54,7 +55,7 @@ def _show(details: TableDetails, rows: list[dict[str, object]]) -> None:
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("versions", details.versions, _VERSIONS),
-        ("refreshes", [_summed(refresh) for refresh in details.refreshes], _HISTORY),
+        ("refreshes", [_summed(refresh) for refresh in details.refreshes], _columns(details.refreshes)),
         ("rows", rows, ()),
     ):
         if records:
@@ -63,9 +64,16 @@ def _show(details: TableDetails, rows: list[dict[str, object]]) -> None:
 
 
 def _summed(refresh: Refresh) -> dict[str, object]:
-    """A refresh with its steps summed up: what has a dot is a part of another step."""
+    """A refresh with its steps summed up, and the expectations that were violated; a step with a dot is a part of another one."""
     seconds = sum(value for step, value in refresh.seconds.items() if "." not in step)
-    return {**output.items(refresh), "seconds": round(seconds, 1)}
+    violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
+    return {**output.items(refresh), "seconds": round(seconds, 1), "expectations": violated}
+
+
+def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
+    """Expectations take much room, and most refreshes violate none."""
+    violated = any(expectation.violations for refresh in refreshes for expectation in refresh.expectations)
+    return (*_HISTORY, "expectations") if violated else _HISTORY
 
 
 def history(arguments: Namespace) -> int:
@@ -75,6 +83,8 @@ def history(arguments: Namespace) -> int:
         refreshes = state.ledger.list_refreshes(name, arguments.limit)
     if not refreshes:
         print(f"No refresh{f' of {name}' if name else ''} is recorded.", file=sys.stderr)
-    rows = [_summed(refresh) for refresh in refreshes] if arguments.output == "table" else refreshes
-    output.listing(rows, arguments.output, _HISTORY)
+    if arguments.output == "table":
+        output.listing([_summed(refresh) for refresh in refreshes], "table", _columns(refreshes))
+    else:
+        output.listing(refreshes, arguments.output)
     return OK

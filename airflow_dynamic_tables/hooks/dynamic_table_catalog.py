@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_dynamic_tables.catalog.connections import Connection as ServerConnection
+from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
+from airflow_dynamic_tables.services.quarantine import publish, reject
 from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
 
 if TYPE_CHECKING:
@@ -83,6 +85,22 @@ class DynamicTableCatalogHook(BaseHook):
         :raises ConfigurationError: see :meth:`settings`.
         """
         return Workspace(self.settings())
+
+    def publish(self, token: str) -> Version:
+        """Commit a stage that is in quarantine; idempotent.
+
+        :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.quarantine.publish`, as for the other errors.
+        """
+        with self.get_conn() as workspace:
+            return publish(workspace, token)
+
+    def abort(self, token: str, reason: str) -> None:
+        """Delete a stage that is in quarantine; idempotent.
+
+        :raises ConfigurationError: when there is no such stage, or it is not in quarantine.
+        """
+        with self.get_conn() as workspace:
+            reject(workspace, token, reason)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect to the ledger and to every catalog that the catalogs file names."""

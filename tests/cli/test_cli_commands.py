@@ -27,7 +27,8 @@ COMMAND_LINES = dict(_commands())
 
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
-        "validate", "plan", "schema", "list", "show", "history", "create", "refresh", "rollback", "gc",
+        "validate", "plan", "schema", "list", "show", "history", "create", "refresh", "rollback", "publish",
+        "abort", "gc",
         "db upgrade",
     ]  # fmt: skip
 
@@ -49,7 +50,7 @@ def test_every_command_has_help(line: str, capsys: pytest.CaptureFixture[str]) -
         assert " ".join(argument.help.split()) in printed
 
 
-@pytest.mark.parametrize("line", ["list", "show", "history", "plan", "create", "refresh", "rollback", "gc"])
+@pytest.mark.parametrize("line", ["list", "show", "history", "plan", "create", "refresh", "rollback", "publish", "gc"])
 def test_every_listing_takes_output(line: str) -> None:
     output = next(argument for argument in COMMAND_LINES[line].arguments if "--output" in argument.flags)
     assert output.options["choices"] == ("table", "json", "yaml")
