@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test airflow bench setup
+.PHONY: demo test airflow faults bench setup
 
 demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables
 	@$(BIN)/python scripts/demo.py
@@ -16,6 +16,9 @@ test: setup  ## everything that must be green
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+faults: setup  ## the tests of faults in their long form
+	$(BIN)/python -m pytest -m 'long or not long' tests/faults
 
 bench: setup  ## the benchmarks: each prints a ratio against a rival measured in the same run
 	@for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
