@@ -132,12 +132,13 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
     )
+    needed = definitions.needed_by(table)
     DynamicTableRefreshOperator(
         task_id="refresh",
         dag=dag,
         table=table,
-        sources={name: definitions.sources[name] for name in table.upstream if name in definitions.sources},
-        parents=parents_of(table, definitions.tables),
+        sources={name: definitions.sources[name] for name in needed if name in definitions.sources},
+        parents=parents_of(needed, definitions.tables),
         catalog_conn_id=state.conn_id,
         catalogs_file=state.catalogs_file,
         poll_interval=state.poll_interval,

@@ -45,11 +45,29 @@ class SourceBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionBinding:
+    """One function of a catalog that the query calls.
+
+    ``function`` is the temporary function the job registers and ``RefreshPlan.query`` calls. ``code`` is a class (language
+    ``java``) or ``module:callable`` (``python``), ``returns`` Spark DDL; ``jars`` and ``py_files`` are URIs of what it is in.
+    """
+
+    identifier: str
+    function: str
+    language: str
+    code: str
+    returns: str | None = None
+    jars: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshPlan:
     """One refresh, decided: everything the job needs and nothing it would have to look up.
 
     ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
-    ``query`` the same with every table name replaced by its view. The job writes only below ``stage``.
+    ``query`` the same with temporary views and functions in the places of tables and of functions of catalogs. The job writes
+    only below ``stage``.
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
     when this was planned, ``None`` before the first one.
@@ -67,6 +85,7 @@ class RefreshPlan:
     partition_keys: tuple[str, ...] = ()
     partitions: tuple[Mapping[str, str], ...] = ()
     sources: tuple[SourceBinding, ...] = ()
+    functions: tuple[FunctionBinding, ...] = ()
     comment: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
@@ -115,6 +134,10 @@ class RefreshPlan:
             sources=lambda sources: tuple(
                 SourceBinding(**{**source, "files": tuple(source["files"]), "partition_keys": tuple(source["partition_keys"])})
                 for source in sources
+            ),
+            functions=lambda functions: tuple(
+                FunctionBinding(**{**function, "jars": tuple(function["jars"]), "py_files": tuple(function["py_files"])})
+                for function in functions
             ),
         )
 

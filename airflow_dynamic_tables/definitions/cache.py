@@ -136,7 +136,7 @@ class Cache:
             "mistakes": [(str(item.path), item.line, item.column, item.message) for item in mistakes],
             "workflows": {
                 table.identifier.workflow_id: [
-                    places[identifier] for identifier in (table.identifier, *table.upstream) if identifier in places
+                    places[identifier] for identifier in (table.identifier, *definitions.needed_by(table)) if identifier in places
                 ]
                 for table in definitions.tables.values()
             },

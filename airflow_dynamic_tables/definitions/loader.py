@@ -54,7 +54,7 @@ def load_sound_definitions(
 def load_task_definitions(
     path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
 ) -> Definitions:
-    """What one refresh needs: the table with that workflow id, the sources and the dynamic tables it reads.
+    """What one refresh needs: the table with that workflow id, the sources and the dynamic tables it reads or may read.
 
     Empty when no table has that id or its definition is broken. With a warm cache nothing but this is read.
     Parameters as for :func:`load_definitions`.
@@ -67,7 +67,7 @@ def load_task_definitions(
     table = _of_workflow(every, workflow_id)
     if table is None:
         return Definitions()
-    read = (table.identifier, *table.upstream)
+    read = (table.identifier, *every.needed_by(table))
     return Definitions(
         {identifier: every.tables[identifier] for identifier in read if identifier in every.tables},
         {identifier: every.sources[identifier] for identifier in read if identifier in every.sources},

@@ -59,7 +59,8 @@ class SparkSettings:
 class Source:
     """A table that exists already and that nobody here refreshes.
 
-    ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared.
+    ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared. Of format ``view``
+    it is a view of its catalog, which only a refresh looks up.
     """
 
     identifier: TableIdentifier
@@ -71,6 +72,11 @@ class Source:
     comment: str | None = None
     file: Path = Path()
     line: int = 0
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a query of the catalog stands behind the name."""
+        return self.format == "view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,14 @@ class Definitions:
     def downstream(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
         """The tables that read that one directly, sorted."""
         return tuple(sorted(table.identifier for table in self.tables.values() if identifier in table.upstream))
+
+    def needed_by(self, table: DynamicTable) -> tuple[TableIdentifier, ...]:
+        """The tables and sources whose definitions a refresh of that table needs: those it reads; with a view of a catalog
+        among them, which may read any, all.
+        """
+        if not any(name in self.sources and self.sources[name].is_view for name in table.upstream):
+            return table.upstream
+        return (*self.sources, *(name for name in self.tables if name != table.identifier))
 
     def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
         """Everything that table depends on, directly or not: dynamic tables and sources, sorted; not itself."""

@@ -37,7 +37,8 @@ def analyse(query: str) -> Analysis:
         text, tokens = _single_statement(query, tokens)
         root = _parse_query(text, tokens)
         references, qualifiers = _references(root, tokens)
-        return Analysis(text, references, qualifiers, _outputs(root), tuple(_problems(root, tokens)))
+        calls = tuple(_calls(root, tokens))
+        return Analysis(text, references, qualifiers, _outputs(root), calls, tuple(_problems(root, tokens)))
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
@@ -193,6 +194,22 @@ def _qualifiers(
                 start = token.start
                 spans = (Span(name[0].strip("`"), start + name.start(), start + name.end()) for name in names_at)
                 yield Qualifier(tuple(spans), unaliased)
+
+
+def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
+    """Names of called functions, with their databases; of those of one part only what the parser does not know as SQL."""
+    places = {token.start: number for number, token in enumerate(tokens)}
+    found = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
+    for call in sorted(found, key=_start):
+        last = first = places[_start(call)]
+        while first >= 2 and tokens[first - 1].token_type is TokenType.DOT and _is_word(tokens[first - 2]):
+            first -= 2
+        names = tokens[first : last + 1 : 2]
+        yield tuple(Span(token.text, int(token.start), int(token.end) + 1) for token in names)
+
+
+def _is_word(token: Token) -> bool:
+    return token.token_type is TokenType.IDENTIFIER or _NAME.fullmatch(token.text) is not None
 
 
 def _visible(node: exp.Expr, by_scope: dict[int, list[int]]) -> Iterator[int]:

@@ -7,7 +7,7 @@ parser does not know survive as the user wrote them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,13 +57,14 @@ class Analysis:
     """What the text of a query says by itself.
 
     ``text`` is the query without a final semicolon, ``outputs`` its column names (``None`` for one that has no plain name),
-    or ``None`` when they depend on the tables.
+    or ``None`` when they depend on the tables. ``calls`` are the names of the functions that SQL itself does not have.
     """
 
     text: str
     references: tuple[Reference, ...] = ()
     qualifiers: tuple[Qualifier, ...] = ()
     outputs: tuple[str | None, ...] | None = None
+    calls: tuple[tuple[Span, ...], ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -79,6 +80,7 @@ class Analysis:
                 references=tuple(Reference(**{**item, "parts": _spans(item)}) for item in data["references"]),
                 qualifiers=tuple(Qualifier(_spans(item), tuple(item["references"])) for item in data["qualifiers"]),
                 outputs=None if data["outputs"] is None else tuple(data["outputs"]),
+                calls=tuple(tuple(Span(**span) for span in call) for call in data["calls"]),
                 problems=tuple(Problem(**item) for item in data["problems"]),
             )
         except (KeyError, TypeError) as error:
@@ -141,8 +143,8 @@ def expand(analysis: Analysis, targets: Sequence[Target]) -> str:
     return _edit(analysis.text, edits)
 
 
-def bind_query(expanded_query: str, views: Mapping[TableIdentifier, str]) -> str:
-    """Replace full table names by the names of temporary views.
+def replace_tables(expanded_query: str, replacements: Mapping[TableIdentifier, str]) -> str:
+    """Replace full table names by other SQL: names of temporary views, or the queries of views.
 
     :param expanded_query: what :func:`expand` gave.
     """
@@ -150,9 +152,23 @@ def bind_query(expanded_query: str, views: Mapping[TableIdentifier, str]) -> str
     edits = []
     for reference in analysis.references:
         if len(reference.parts) == 3:
-            view = views.get(TableIdentifier(*(part.text for part in reference.parts)))
-            if view is not None:
-                edits.append((reference.parts[0].start, reference.parts[-1].end, quote(view)))
+            sql = replacements.get(TableIdentifier(*(part.text for part in reference.parts)))
+            if sql is not None:
+                edits.append((reference.parts[0].start, reference.parts[-1].end, sql))
+    return _edit(analysis.text, edits)
+
+
+def replace_functions(query: str, replacement: Callable[[tuple[str, ...]], str | None]) -> str:
+    """Replace the names of functions that SQL itself does not have.
+
+    :param replacement: from the parts of a name to the SQL that takes its place, ``None`` to leave it.
+    """
+    analysis = analyse(query)
+    edits = []
+    for call in analysis.calls:
+        sql = replacement(tuple(part.text for part in call))
+        if sql is not None:
+            edits.append((call[0].start, call[-1].end, sql))
     return _edit(analysis.text, edits)
 
 

@@ -15,6 +15,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import list_files, write_text
+from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.sources import bind
 
 _CONF = {
@@ -42,6 +43,8 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         spark.conf.set(key, value)
     for source in plan.sources:
         bind(spark, source)
+    for function in plan.functions:
+        register(spark, function)
     frame, dropped = without_dropped(storable(_planned_rows(spark, plan)), plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)

@@ -37,6 +37,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
+from airflow_dynamic_tables.services.completing import complete
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refreshing import run
 from airflow_dynamic_tables.services.sources import job_environment
@@ -69,7 +70,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
 
     :param table: the definition.
     :param sources: definitions of the tables it reads that nobody here refreshes.
-    :param parents: the dynamic tables it reads.
+    :param parents: the dynamic tables it reads, or may read through views of catalogs.
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
     :param catalogs_file: the catalogs file, if there is one.
     :param poll_interval: seconds between two looks at parents it waits for.
@@ -159,20 +160,22 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with Workspace(self._settings) as workspace:
-            waiting = pending(workspace, self.parents, arguments.schedule_time)
+            read = complete(workspace, self.table, self.sources).upstream
+            parents = [parent for parent in self.parents if parent.identifier in read]
+            waiting = pending(workspace, parents, arguments.schedule_time)
             if waiting and deadline is not None and deadline <= workspace.now():
                 raise late(waiting)
             if waiting:
-                self._wait(arguments, deadline or workspace.now() + self.table.freshness.period)
+                self._wait(parents, arguments, deadline or workspace.now() + self.table.freshness.period)
             request = self._request(context, arguments)
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
                 raise AirflowSkipException(outcome.reason)
             return self._report(context, workspace, request, outcome)
 
-    def _wait(self, arguments: RunArguments, deadline: datetime) -> NoReturn:
+    def _wait(self, parents: Sequence[Parent], arguments: RunArguments, deadline: datetime) -> NoReturn:
         trigger = UpstreamTrigger(
-            parents=parents_to_text(self.parents),
+            parents=parents_to_text(parents),
             schedule_time=arguments.schedule_time.isoformat(),
             deadline=deadline.isoformat(),
             conn_id=self.catalog_conn_id,

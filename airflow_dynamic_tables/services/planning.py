@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe, scheduled_partitions
 from airflow_dynamic_tables.core.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
-from airflow_dynamic_tables.definitions.query import bind_query
+from airflow_dynamic_tables.definitions.query import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.completing import complete
+from airflow_dynamic_tables.services.functions import bind_functions
 from airflow_dynamic_tables.services.previewing import statement
 from airflow_dynamic_tables.services.sources import bind_sources
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -89,10 +91,12 @@ def plan(
 
     :param why: action and reason, see :func:`action_of`.
     :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.sources.bind_sources`, as for UpstreamError.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.completing.complete`.
     """
-    table, (action, reason) = request.table, why
+    table, (action, reason) = complete(workspace, request.table, request.sources), why
     sources = bind_sources(workspace, table, request.sources)
-    views = dict(zip(table.upstream, (source.view for source in sources), strict=True))
+    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
     return RefreshPlan(
         token=request.token,
         identifier=str(table.identifier),
@@ -100,12 +104,13 @@ def plan(
         action=action,
         reason=reason,
         statement=statement(table.expanded_query, stage.partitions),
-        query=bind_query(table.expanded_query, views),
+        query=query,
         stage=stage.location,
         format=table.format,
         partition_keys=table.partition_keys,
         partitions=stage.partitions,
         sources=sources,
+        functions=functions,
         comment=table.comment,
         comments=dict(table.comments),
         timezone=table.timezone,

@@ -34,9 +34,9 @@ class PendingParent:
     failed: bool
 
 
-def parents_of(table: DynamicTable, tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
-    """The scheduled dynamic tables that a table reads directly."""
-    found = (tables[identifier] for identifier in table.upstream if identifier in tables)
+def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
+    """Those of the named tables that are dynamic and have a schedule."""
+    found = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
         Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in found if parent.cron is not None
     )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.catalogs_file import Defaults, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
@@ -76,6 +76,13 @@ class Workspace:
         if not isinstance(catalog, ReadableWritableCatalog):
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
         return catalog
+
+    def readable(self, name: str) -> ReadableCatalog:
+        """A catalog of any type, opened.
+
+        :raises CatalogNotFoundError: when the catalogs file does not name it.
+        """
+        return self.catalogs.get(name)
 
     def staging(
         self,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sqlglot
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.query import Analysis, Target, analyse, bind_query, expand, same_query
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.definitions.query import (
+    Analysis,
+    Target,
+    analyse,
+    expand,
+    replace_functions,
+    replace_tables,
+    same_query,
+)
 
 # Query; the tables it reads; the query with every name in full (C is the default catalog, D the default database).
 CASES = {
@@ -208,7 +218,7 @@ def test_expanded_query_is_a_query_and_expands_to_itself(expanded: str) -> None:
 def test_bound_query_reads_the_views_only(expanded: str) -> None:
     identifiers = list(dict.fromkeys(target.identifier for target in _targets(analyse(expanded))))
     views = {identifier: f"view {number}" for number, identifier in enumerate(identifiers)}
-    bound = bind_query(expanded, views)
+    bound = replace_tables(expanded, {identifier: quote(view) for identifier, view in views.items()})
     read = {reference.parts[0].text for reference in analyse(bound).references}
     assert read == set(views.values())
     for identifier, view in views.items():
@@ -246,3 +256,28 @@ def test_same_query_ignores_form_only() -> None:
     assert not same_query("SELECT a FROM t", "SELECT b FROM t")
     assert not same_query("SELECT 'A' FROM t", "SELECT 'a' FROM t")
     assert not same_query("SELECT a FROM", "SELECT a FROM t")
+
+
+CALLS = {
+    "SELECT lake.sales.f(a, g(b)) FROM t": ["lake.sales.f", "g"],
+    "SELECT `my db`.net (price) FROM t WHERE is_big(price)": ["my db.net", "is_big"],
+    "SELECT upper(a), sum(b) OVER (PARTITION BY k), a.b.c, explode(split_it(c)) FROM t": ["split_it"],
+    "SELECT transform(xs, x -> s.h(x)) FROM v(1) AS t(xs)": ["s.h"],
+    "SELECT s.upper(a), f(a).field, f(a)[0] FROM t -- f(": ["s.upper", "f", "f"],
+    "SELECT system.builtin.abs(1)": ["system.builtin.abs"],
+    "SELECT `Odd Fn`(1) /* g(x) */, 'h(y)'": ["Odd Fn"],
+}
+
+
+@pytest.mark.parametrize("query", CALLS)
+def test_functions_that_sql_does_not_have_are_found_where_they_stand(query: str) -> None:
+    analysis = analyse(query)
+    assert [".".join(part.text for part in call) for call in analysis.calls] == CALLS[query]
+    assert all(query[part.start : part.end].strip("`") == part.text for call in analysis.calls for part in call)
+    assert Analysis.from_json(json.loads(json.dumps(analysis.to_json()))) == analysis
+
+
+def test_nothing_but_the_named_functions_is_replaced() -> None:
+    query = "SELECT lake.s.F(a), f(a) /* f(a) */, 'f(a)', s.f(a), upper(f) FROM f"
+    names = {("lake", "s", "F"): "`t1`", ("f",): "`t2`"}
+    assert replace_functions(query, names.get) == "SELECT `t1`(a), `t2`(a) /* f(a) */, 'f(a)', s.f(a), upper(f) FROM f"

@@ -44,7 +44,7 @@ def operator_of(home: Path, name: str = "child", connection: str = "local", **op
     definitions = load_definitions(path)
     table = definitions.table(name)
     assert table is not None
-    parents = parents_of(table, definitions.tables)
+    parents = parents_of(table.upstream, definitions.tables)
     return DynamicTableRefreshOperator(task_id="refresh", table=table, sources={}, parents=parents, **options)
 
 

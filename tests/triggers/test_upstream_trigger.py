@@ -40,7 +40,7 @@ def refresh(parent: DynamicTable, schedule_time: datetime) -> None:
 
 def trigger(parent: DynamicTable, deadline: datetime, **options: Any) -> UpstreamTrigger:
     child = load_definitions(_with_child(parent.path)).table("child")
-    parents = parents_of(child, {parent.identifier: parent})
+    parents = parents_of(child.upstream, {parent.identifier: parent})
     return UpstreamTrigger(
         parents_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
     )

@@ -1,0 +1,48 @@
+"""Registering: every function of a catalog that the query calls becomes a temporary function."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.plan import FunctionBinding
+
+
+def register(spark: SparkSession, binding: FunctionBinding) -> None:
+    """Register the function that the plan's query calls.
+
+    :raises ValueError: when its code cannot be found; names it.
+    """
+    if binding.language == "python":
+        _register_python(spark, binding)
+    else:
+        _register_java(spark, binding)
+
+
+def _register_python(spark: SparkSession, binding: FunctionBinding) -> None:
+    for uri in binding.py_files:
+        spark.sparkContext.addPyFile(uri)
+    module, _, name = binding.code.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"function {binding.identifier}: {binding.code} cannot be imported ({error})") from error
+    if hasattr(function, "returnType"):  # made by udf() or pandas_udf(), which know what they return
+        spark.udf.register(binding.function, function)
+    elif binding.returns is None:
+        raise ValueError(f"function {binding.identifier}: its property 'returns' is missing; name the type of its result")
+    else:
+        spark.udf.register(binding.function, function, binding.returns)
+
+
+def _register_java(spark: SparkSession, binding: FunctionBinding) -> None:
+    for uri in binding.jars:
+        spark.sql(f"ADD JAR {uri}")
+    try:
+        spark.udf.registerJavaFunction(binding.function, binding.code, binding.returns)
+    except AnalysisException:
+        # No UDF of Spark's own interfaces: one of Hive's, or an aggregate.
+        spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {quote(binding.function)} AS '{binding.code}'")

@@ -1,0 +1,44 @@
+"""Views of catalogs: made from a query, with every name in full."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.positions import line_and_column
+from airflow_dynamic_tables.definitions.query import Target, analyse, expand
+from airflow_dynamic_tables.exceptions import DefinitionError, TableAlreadyExistsError
+from airflow_dynamic_tables.services.completing import check_no_circle, name_functions, tables_named
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def create_view(
+    workspace: Workspace, view: TableIdentifier, query: str, comment: str | None = None, *, replace: bool = False
+) -> CatalogView:
+    """Make a view; names in its query that are short mean tables and functions of its own catalog and database.
+
+    :param replace: put it in the place of a view that has the name already.
+    :raises DefinitionError: when the query is no SELECT; each mistake begins with its line and column.
+    :raises CatalogError: when the view would read itself.
+    :raises DatabaseNotFoundError: when its database is missing.
+    :raises TableAlreadyExistsError: when the name is taken.
+    """
+    problems = analyse(query).problems
+    if problems:
+        places = [":".join(map(str, line_and_column(query, problem.offset))) for problem in problems]
+        raise DefinitionError(tuple(f"{place}: {problem.message}" for place, problem in zip(places, problems, strict=True)))
+    analysis = analyse(name_functions(workspace, query, view))
+    reads = tables_named(analysis, view)
+    check_no_circle(workspace, view, reads)
+    made = CatalogView(
+        original_query=query.strip(),
+        expanded_query=expand(analysis, [Target(name, name.sql) for name in reads]).strip(),
+        comment=comment,
+    )
+    catalog = workspace.catalog(view.catalog)
+    try:
+        catalog.create_table(view.path, made)
+    except TableAlreadyExistsError:
+        if not replace:
+            raise
+        catalog.alter_table(view.path, made)
+    return made
