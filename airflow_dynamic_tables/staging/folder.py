@@ -27,6 +27,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.staging.base import (
     CommitRequest,
+    RowCounts,
     StagedTable,
     StagingContext,
     SupportsStaging,
@@ -34,7 +35,7 @@ from airflow_dynamic_tables.staging.base import (
     kept_version,
 )
 from airflow_dynamic_tables.staging.checking import check_result, coverage
-from airflow_dynamic_tables.staging.hive_files import partition_of, read_rows, staged_partitions
+from airflow_dynamic_tables.staging.hive_files import count_rows, partition_of, read_rows, staged_partitions
 from airflow_dynamic_tables.storage import (
     Deleted,
     create_text,
@@ -96,6 +97,14 @@ class FolderStaging(SupportsStaging):
     def snapshot(self, path: ObjectPath) -> str:
         """See :meth:`SupportsStaging.snapshot`."""
         return str(self._folder(path).filled()["number"])
+
+    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+        """See :meth:`SupportsStaging.count`."""
+        folder = self._folder(path)
+        if folder.record() is None:
+            return None
+        files = folder.files()
+        return RowCounts.of(zip(map(folder.partition, files), count_rows(files, self._format), strict=True), partitions)
 
     def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""

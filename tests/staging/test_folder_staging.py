@@ -27,7 +27,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext
+from airflow_dynamic_tables.staging.base import CommitRequest, RowCounts, StagedTable, StagingContext
 from airflow_dynamic_tables.staging.folder import FolderStaging
 from airflow_dynamic_tables.storage import write_text
 
@@ -90,6 +90,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> FolderBench:
 
 def test_planned_partitions_are_replaced_and_the_rest_stays(folder: FolderBench) -> None:
     assert folder.staging.current(SALES) is None
+    assert folder.staging.count(SALES, ()) is None
     with pytest.raises(TableNotFoundError):
         folder.staging.read(SALES)
     first = folder.refresh({"1": [1], "a b/c=%": [2], "3": [3]})
@@ -98,6 +99,7 @@ def test_planned_partitions_are_replaced_and_the_rest_stays(folder: FolderBench)
     assert (second.number, second.data_timestamp) == (2, NOON)
     assert folder.rows() == {"1": [1], "3": [30, 31]}
     assert sorted(path.name for path in folder.location.iterdir() if path.name[0] != "_") == ["ds=1", "ds=3"]
+    assert folder.staging.count(SALES, ({"ds": "3"}, {"ds": "4"})) == RowCounts(2, 1, 3, 2)
     folder.refresh({"5": [5]})
     assert folder.rows() == {"5": [5]}
     assert folder.staging.current(SALES) == folder.staging.versions(SALES)[-1]
