@@ -7,8 +7,7 @@ refresh; whoever dies meanwhile leaves a part of it, until the same partitions a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +18,9 @@ from airflow_dynamic_tables.core.identifiers import quote as quoted
 from airflow_dynamic_tables.core.schema import Column, evolve
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import (
-    CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
     StageRejectedError,
-    TableNotFoundError,
 )
 from airflow_dynamic_tables.staging.base import (
     CommitRequest,
@@ -35,29 +32,23 @@ from airflow_dynamic_tables.staging.base import (
     kept_version,
 )
 from airflow_dynamic_tables.staging.checking import check_result, coverage
-from airflow_dynamic_tables.staging.hive_files import count_rows, partition_of, read_rows, staged_partitions
+from airflow_dynamic_tables.staging.folder_records import TableFolder, columns_in, version_in
+from airflow_dynamic_tables.staging.hive_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.storage import (
     Deleted,
-    create_text,
     delete_entries,
     delete_files,
     delete_folder,
     exists,
     list_entries,
-    list_files,
     move_file,
     plain_path,
-    read_text,
 )
 
 STAGES = "_stages"
-VERSIONS = "_versions"
-"""Folders beside the data; for Spark and Hive, names that begin with an underscore are no data."""
+"""A folder beside the data; for Spark and Hive, names that begin with an underscore are no data."""
 
 _ATTEMPTS = 10
-
-_RECORDS = 20
-"""How many records are kept, for the outcome of refreshes that ended side by side."""
 
 
 class FolderStaging(SupportsStaging):
@@ -88,7 +79,7 @@ class FolderStaging(SupportsStaging):
         """See :meth:`SupportsStaging.read`."""
         folder = self._folder(path)
         record = folder.filled()
-        schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in _columns(record))
+        schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns_in(record))
         keys = tuple(record["partition_keys"])
         return TableContent(
             str(record["number"]), tuple(folder.files()), schema, self._format, folder.location if keys else None, keys
@@ -109,7 +100,7 @@ class FolderStaging(SupportsStaging):
     def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`SupportsStaging.sample`."""
         folder = self._folder(path)
-        names = [column.name for column in _columns(folder.filled())]
+        names = [column.name for column in columns_in(folder.filled())]
         if version is not None:
             kept_version(self.versions(path), version, path)
         found = read_rows([(file, folder.partition(file)) for file in folder.files()], self._format, rows)
@@ -123,15 +114,15 @@ class FolderStaging(SupportsStaging):
         old = [entry for entry in found if entry.changed_at is not None and entry.changed_at < before]
         return delete_entries(stages, [entry for entry in old if not f"{entry.path}/".startswith(folders)])
 
-    def _folder(self, path: ObjectPath) -> _Folder:
+    def _folder(self, path: ObjectPath) -> TableFolder:
         names = (quote(name, safe="") for name in (path.database, path.name))
-        return _Folder("/".join((self._warehouse, *names)), self._format)
+        return TableFolder("/".join((self._warehouse, *names)), self._format)
 
 
 class FolderStagedTable(StagedTable):
     """The stage of one refresh: a hidden folder in the folder of the table."""
 
-    def __init__(self, folder: _Folder, context: StagingContext) -> None:
+    def __init__(self, folder: TableFolder, context: StagingContext) -> None:
         self._folder = folder
         self._context = context
 
@@ -162,7 +153,7 @@ class FolderStagedTable(StagedTable):
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
         records = self._folder.records()
-        return next((_version(record) for record in records if record["token"] == self._context.token), None)
+        return next((version_in(record) for record in records if record["token"] == self._context.token), None)
 
     def fence(self) -> bool:
         """See :meth:`StagedTable.fence`: without its files a commit can go no further."""
@@ -184,7 +175,7 @@ class FolderStagedTable(StagedTable):
                 f"{self._folder.location} is partitioned by ({', '.join(record['partition_keys'])}), its definition now by "
                 f"({', '.join(context.partition_keys)}); give the table another name."
             )
-        return evolve(_columns(record), columns)
+        return evolve(columns_in(record), columns)
 
     def _replace(self, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""
@@ -212,90 +203,7 @@ class FolderStagedTable(StagedTable):
             }
             if self._folder.add(record):
                 self.abort()
-                return _version(record)
+                return version_in(record)
         raise CommitUnknownError(
             f"{self._folder.location} was refreshed by others {_ATTEMPTS} times meanwhile; refresh it again."
         )
-
-
-class _Folder:
-    """The folder of one table: its data files, and the records of its latest versions."""
-
-    def __init__(self, location: str, file_format: str) -> None:
-        self.location = location
-        self.format = file_format
-
-    def files(self) -> list[str]:
-        """Data files, sorted, spelled as the location is."""
-        if not exists(self.location):
-            return []
-        root = plain_path(self.location)
-        return [self.location + plain_path(file)[len(root) :] for file in list_files(self.location)]
-
-    def partition(self, file: str) -> dict[str, str]:
-        """The partition that the folder of a file names."""
-        return partition_of(file.rpartition("/")[0][len(self.location) + 1 :])
-
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Records of the latest versions, newest first; one that nobody finished writing tells nothing.
-
-        :raises CatalogUnavailableError: when they cannot be read.
-        """
-        for name in reversed(self._names()):
-            try:
-                yield json.loads(read_text(f"{self.location}/{VERSIONS}/{name}"))
-            except ValueError:
-                continue
-            except OSError as error:
-                raise CatalogUnavailableError(f"Cannot read the versions of {self.location}: {error}") from error
-
-    def record(self) -> dict[str, Any] | None:
-        """The record of the current version."""
-        return next(self.records(), None)
-
-    def filled(self) -> dict[str, Any]:
-        """As :meth:`record`.
-
-        :raises TableNotFoundError: when there is none.
-        """
-        if (record := self.record()) is None:
-            raise TableNotFoundError(f"Table {self.location} does not exist or has no version yet.")
-        return record
-
-    def current(self) -> Version | None:
-        """The current version."""
-        record = self.record()
-        return _version(record) if record is not None else None
-
-    def last_number(self) -> int:
-        """The highest number of any version, finished or not; 0 when there is none."""
-        return max((int(name.partition(".")[0]) for name in self._names()), default=0)
-
-    def add(self, record: Mapping[str, Any]) -> bool:
-        """Write a record; False when somebody else was first to take its number."""
-        try:
-            create_text(f"{self.location}/{VERSIONS}/{record['number']:08d}.json", json.dumps(record, indent=1))
-        except FileExistsError:
-            return False
-        versions = f"{self.location}/{VERSIONS}"
-        delete_files(versions, [f"{versions}/{name}" for name in self._names()[:-_RECORDS]])
-        return True
-
-    def _names(self) -> list[str]:
-        entries = list_entries(f"{self.location}/{VERSIONS}")
-        return sorted(entry.path.rpartition("/")[2] for entry in entries if entry.path.endswith(".json"))
-
-
-def _columns(record: Mapping[str, Any]) -> tuple[Column, ...]:
-    return tuple(Column(**column) for column in record["columns"])
-
-
-def _version(record: Mapping[str, Any]) -> Version:
-    return Version(
-        number=record["number"],
-        token=record["token"],
-        snapshot=str(record["number"]),
-        data_timestamp=datetime.fromisoformat(record["data_timestamp"]) if record["data_timestamp"] else None,
-        committed_at=datetime.fromisoformat(record["committed_at"]),
-        sources=record["sources"],
-    )
