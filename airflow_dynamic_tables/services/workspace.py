@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.catalogs_file import Defaults, embedded_catalogs, load_catalogs
+from airflow_dynamic_tables.catalog.catalogs_file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.types import Defaults
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
