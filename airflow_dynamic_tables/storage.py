@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 
 from airflow_dynamic_tables.core.data_files import is_hidden
-from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
@@ -26,10 +26,16 @@ def read_text(uri: str) -> str:
 
 
 def write_text(uri: str, text: str) -> None:
-    """Write a small file, making its folders."""
+    """Write a small file, making its folders.
+
+    :raises CatalogUnavailableError: when it cannot be written.
+    """
     system, path = _file_system(uri)
-    system.makedirs(path.rpartition("/")[0], exist_ok=True)
-    system.write_text(path, text, encoding="utf-8")
+    try:
+        system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        system.write_text(path, text, encoding="utf-8")
+    except OSError as error:
+        raise CatalogUnavailableError(f"{uri} cannot be written: {error.strerror or error}.") from error
 
 
 def open_file(uri: str) -> Any:

@@ -19,6 +19,7 @@ class PostgresServer:
 
     binaries: Path
     port: int
+    folder: Path
 
     def create_database(self, name: str) -> str:
         """Make an empty database.
@@ -28,6 +29,19 @@ class PostgresServer:
         _as_postgres(str(self.binaries / "createdb"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
+    def start(self) -> None:
+        """Start it, again if it was stopped."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        options += " -c fsync=off -c max_connections=200"
+        self._control("-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop it at once, as a crash would; what was committed stays."""
+        self._control("-m", "immediate", "stop")
+
+    def _control(self, *command: str) -> None:
+        _as_postgres(str(self.binaries / "pg_ctl"), "-D", str(self.folder / "data"), "-w", *command)
+
 
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
@@ -35,19 +49,16 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    data = folder / "data"
+    server = PostgresServer(binaries, port, Path(tempfile.mkdtemp(prefix="postgres-")))
     if os.geteuid() == 0:
-        shutil.chown(folder, "postgres")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off -c max_connections=200"
-    control = str(binaries / "pg_ctl")
-    _as_postgres(str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync")
-    _as_postgres(control, "-D", str(data), "-l", str(folder / "log"), "-w", "-o", options, "start")
+        shutil.chown(server.folder, "postgres")
+    _as_postgres(str(binaries / "initdb"), "-D", str(server.folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync")
+    server.start()
     try:
-        yield PostgresServer(binaries, port)
+        yield server
     finally:
-        _as_postgres(control, "-D", str(data), "-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
 
 
 def postgres_binaries() -> Path | None:

@@ -48,8 +48,8 @@ def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = l
         file = Path(urlsplit(plan.data_location).path) / f"_partition_0={day}" / f"part-{number}.parquet"
         file.parent.mkdir(parents=True)
         pq.write_table(pa.table({"ds": [day] * len(numbers), "n": pa.array(numbers, pa.int64())}), file)
-        on_step("writing")
         files.append(StagedFile(f"{plan.data_location}/{file.parent.name}/{file.name}", file.stat().st_size))
+        on_step("writing")
     on_step("written")
     result = RefreshResult(
         token=plan.token,

@@ -13,7 +13,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
@@ -133,7 +133,7 @@ class Database:
                 raise ConfigurationError(f"{folder}: cannot be made ({error.strerror}); {self} is to live there.") from error
         try:
             # No pool: Airflow forks its task processes, and a connection must never be shared by two.
-            engine = create_engine(self._url, poolclass=NullPool, connect_args=_connect_args(self.is_sqlite))
+            engine = create_engine(self._url, poolclass=NullPool, connect_args=_connect_args(self._url))
         except ModuleNotFoundError as error:
             raise MissingExtraError("postgres") from error
         if self.is_sqlite:
@@ -142,9 +142,11 @@ class Database:
         return engine
 
 
-def _connect_args(is_sqlite: bool) -> dict[str, Any]:
-    # SQLite: how long a writer waits for another one. PostgreSQL: how long a connection may take.
-    return {"timeout": 60} if is_sqlite else {"connect_timeout": 10}
+def _connect_args(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {"timeout": 60}  # seconds that a writer waits for another one
+    # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
+    return {"connect_timeout": 10, "options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

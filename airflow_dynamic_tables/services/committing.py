@@ -34,7 +34,7 @@ def read_result(planned: RefreshPlan) -> RefreshResult:
         return RefreshResult.from_json(read_text(planned.result_location))
     except FileNotFoundError as error:
         raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise StageRejectedError(f"The result of the job of {planned.identifier} is damaged: {error}") from error
 
 

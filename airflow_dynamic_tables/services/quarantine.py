@@ -85,7 +85,7 @@ def supersede(workspace: Workspace, table: str) -> None:
         for stage in workspace.ledger.list_stages(table, (StageState.QUARANTINED,)):
             if reason := why_over(workspace, stage):
                 settle(workspace, stage, reason)
-    except DynamicTableError:
+    except (DynamicTableError, OSError):
         log.exception("Could not abort what is obsolete in quarantine of %s; the next sweep does it.", table)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,8 @@ LEASE = timedelta(minutes=2)
 UNFENCED_GRACE = timedelta(days=1)
 """How long files are kept when their commit might still land because there is no table yet to fence it with."""
 
+log = logging.getLogger(__name__)
+
 
 def open_stage(workspace: Workspace, stage: Stage) -> None:
     """Take the lease; stages in the way whose owner is gone are settled first.
@@ -36,8 +39,12 @@ def open_stage(workspace: Workspace, stage: Stage) -> None:
                     f"{stage.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
                     f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
                 )
-            with suppress(CommitRejectedError):  # it came to its end by itself just now
+            try:
                 settle(workspace, blocker, f"superseded by {stage.token}")
+            except CommitRejectedError:
+                pass  # it came to its end by itself just now
+            except OSError:
+                log.exception("Could not delete stage %s, which is out of the way; the next sweep does it.", blocker.token)
 
 
 def _owner_gone(workspace: Workspace, blocker: Stage, stage: Stage) -> bool:

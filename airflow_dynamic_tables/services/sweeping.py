@@ -72,7 +72,7 @@ def _ended(workspace: Workspace, stage: Stage) -> StageState:
     try:
         reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
         return settle(workspace, stage, reason) if reason else StageState.ABORTING
-    except DynamicTableError:
+    except (DynamicTableError, OSError):
         log.exception("Could not settle stage %s of %s; the next sweep tries again.", stage.token, stage.table)
         return StageState.ABORTING
 
@@ -86,7 +86,7 @@ def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:
 def _delete_again(workspace: Workspace, stage: Stage) -> None:
     try:
         staged_table(workspace, stage).abort()
-    except DynamicTableError:
+    except (DynamicTableError, OSError):
         log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -47,6 +46,7 @@ from airflow_dynamic_tables.staging.base import (
 )
 from airflow_dynamic_tables.staging.checking import check_result, coverage
 from airflow_dynamic_tables.staging.iceberg_files import ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.staging.iceberg_pointer import preparing, swap
 from airflow_dynamic_tables.staging.iceberg_versions import RestoreFiles, delete_orphans, due, expire
 from airflow_dynamic_tables.storage import Deleted, delete_folder
 
@@ -135,7 +135,8 @@ class IcebergStagedTable(StagedTable):
             table = tables.load(self._catalog, self._path)
             if landed := tables.find(table, self._context.token):
                 return landed
-            transaction = change(table)
+            with preparing(self._path):
+                transaction = change(table)
             before_publish()
             if self._publish(transaction):
                 return self._landed()
@@ -154,9 +155,10 @@ class IcebergStagedTable(StagedTable):
             if tables.find(table, self._context.token):
                 return True
             transaction = tables.without_retries(table).transaction()
-            with transaction.update_snapshot(snapshot_properties={tables.FENCE: self._context.token}).fast_append():
-                pass
-            if self._publish(transaction):
+            fence = transaction.update_snapshot(snapshot_properties={tables.FENCE: self._context.token}).fast_append()
+            with preparing(self._path):
+                fence.commit()
+            if swap(transaction, self._path):
                 return True
         raise CommitRejectedError(f"{self._path} was changed by others {_ATTEMPTS} times while fencing; try again.")
 
@@ -259,27 +261,17 @@ class IcebergStagedTable(StagedTable):
         return tables.summary(self._context.token, tables.next_number(table), max(times, default=None), request.sources)
 
     def _publish(self, transaction: Transaction) -> bool:
-        """Swap the table's pointer; False when somebody else was first.
+        """Swap the table's pointer; False when this attempt did not land and can no longer.
 
-        :raises CommitUnknownError: when the answer was lost.
+        :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
         """
         try:
-            transaction.commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError):
-            return False
-        except Exception as error:
-            if self._is_there():
-                return True
-            raise CommitUnknownError(
-                f"Nobody knows whether the commit of {self._path} landed ({error}); it is looked up before anything is deleted."
-            ) from error
-        return True
-
-    def _is_there(self) -> bool:
-        """Whether a commit whose answer was lost landed; False proves nothing."""
-        with suppress(CatalogUnavailableError):
-            return self.outcome() is not None
-        return False
+            return swap(transaction, self._path)
+        except CommitUnknownError:
+            with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
+                if self.outcome() or self.fence():
+                    return self.outcome() is not None
+            raise
 
     def _landed(self) -> Version:
         version = self.outcome()

@@ -9,7 +9,7 @@ from itertools import cycle, product
 import pytest
 from fault_report import FaultReport
 from truth import check_all_settled, content, data_files, versions
-from victims import Attempt, Site, refresh, sweep, victim
+from victims import KILL, Attempt, Site, refresh, sweep, victim
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
 AFTER = ("landed", "published", "completed")
@@ -87,7 +87,7 @@ def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at
 
 def kill(fault_report: FaultReport, point: str, target: Callable[..., object], *arguments: object) -> None:
     """Run something in a process that is killed at a point, and wait for its end."""
-    process = victim(point, signal.SIGKILL, target, *arguments)
-    process.join(120)
+    process = victim(point, KILL, target, *arguments).process
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL, f"it was not killed at {point}, but ended with {process.exitcode}"
     fault_report.injected("kill -9")

@@ -20,10 +20,14 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +39,11 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.services import sweeping
 from airflow_dynamic_tables.services.planning import RefreshRequest
 from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.stages import LEASE
 from airflow_dynamic_tables.services.sweeping import SweepReport
 from airflow_dynamic_tables.services.workspace import Settings, Workspace, utc_now
 
@@ -49,6 +55,8 @@ defaults: {catalog: lake, database: sales}
 dynamic_tables:
 - {name: revenue, freshness: 1 day, partitioned_by: [ds], query: "SELECT '1' AS ds, 1 AS n"}
 """
+
+Answer = tuple[Any, str | None]
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
@@ -97,46 +105,97 @@ class Attempt:
         write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token))
 
 
-def refresh(site: Site, attempt: Attempt) -> Version:
+def refresh(site: Site, attempt: Attempt, clock: Callable[[], datetime] = utc_now) -> Version:
     """Run an attempt in this process."""
-    with site.open() as workspace:
-        version = run(workspace, site.request(attempt), attempt.job)
+    with site.open(clock) as workspace:
+        return refresh_in(workspace, site, attempt)
+
+
+def refresh_in(workspace: Workspace, site: Site, attempt: Attempt) -> Version:
+    """Run an attempt in a workspace that is open already."""
+    version = run(workspace, site.request(attempt), attempt.job)
     if not isinstance(version, Version):
         raise TypeError(f"{attempt.token} was skipped: {version.reason}")
     return version
 
 
-def sweep(site: Site) -> SweepReport:
+def when_leases_are_over() -> datetime:
+    """A clock by which every lease of now has ended."""
+    return utc_now() + LEASE + timedelta(seconds=1)
+
+
+def sweep(site: Site, clock: Callable[[], datetime] = utc_now) -> SweepReport:
     """Sweep in this process."""
-    with site.open() as workspace:
+    with site.open(clock) as workspace:
         return sweeping.sweep(workspace)
 
 
-def victim(point: str, strike: signal.Signals, target: Callable[..., object], *arguments: object) -> BaseProcess:
-    """Start a process that sends itself a signal, once, when it comes to a point."""
-    process = _processes.Process(target=_struck, args=(point, strike, target, *arguments))
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process, and what it returned or raised."""
+
+    process: BaseProcess
+    _answer: Connection
+
+    def answer(self) -> Answer:
+        """Wait for its end.
+
+        :return: what it returned and no error, or nothing and the name and text of its error.
+        """
+        told: Answer = self._answer.recv() if self._answer.poll(300) else (None, "it said nothing")
+        self.process.join(60)
+        return told
+
+    def wait_until_stopped(self) -> None:
+        """Wait until a signal stopped it."""
+        state = Path(f"/proc/{self.process.pid}/stat")
+        until = time.monotonic() + 300
+        while state.read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > until:
+                raise TimeoutError("it was not stopped")
+            time.sleep(0.01)
+
+    def wake(self) -> None:
+        """Let it go on."""
+        os.kill(self.process.pid or 0, signal.SIGCONT)
+
+
+def start(target: Callable[..., object], *arguments: object) -> Child:
+    """Call a function in a process of its own."""
+    here, there = _processes.Pipe(duplex=False)
+    process = _processes.Process(target=_answer, args=(there, target, *arguments), daemon=True)
     process.start()
-    return process
+    there.close()
+    return Child(process, here)
 
 
-def start(target: Callable[..., object], *arguments: object) -> BaseProcess:
-    """Start a process that nothing happens to."""
-    process = _processes.Process(target=target, args=arguments)
-    process.start()
-    return process
+KILL = partial(signal.raise_signal, signal.SIGKILL)
+STOP = partial(signal.raise_signal, signal.SIGSTOP)
 
 
-def _struck(point: str, strike: signal.Signals, target: Callable[..., object], *arguments: object) -> None:
+def victim(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> Child:
+    """Call a function in a process that something happens to, once, when it comes to a point."""
+    return start(_struck, point, strike, target, *arguments)
+
+
+def _answer(to: Connection, target: Callable[..., object], *arguments: object) -> None:
+    try:
+        to.send((target(*arguments), None))
+    except Exception as error:
+        to.send((None, f"{type(error).__name__}: {error}"))
+
+
+def _struck(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> object:
     waiting = [f"{PREFIX}{point}"]
 
     def hook(name: str, _: tuple[Any, ...]) -> None:
         if name in waiting:
             waiting.clear()
-            os.kill(os.getpid(), strike)
+            strike()
 
     sys.addaudithook(hook)
     tell_of_swaps()
-    target(*arguments)
+    return target(*arguments)
 
 
 def tell_of_swaps() -> None:
@@ -160,3 +219,35 @@ def tell_of_swaps() -> None:
     event.listen(Engine, "before_cursor_execute", before)
     event.listen(Engine, "commit", commit)
     event.listen(Session, "after_commit", committed)
+
+
+def race(site: Site, plan: Sequence[Sequence[Attempt]]) -> dict[str, Answer]:
+    """Run the attempts of each sequence in a process of its own; the first of all at once, then the second of all, ...
+
+    The first process also sweeps between them.
+
+    :return: the answer for each token.
+    """
+    line = _processes.Barrier(len(plan))
+    children = [start(_run_race, site, line, attempts, number == 0) for number, attempts in enumerate(plan)]
+    answers: dict[str, Answer] = {}
+    for child in children:
+        own, error = child.answer()
+        if error is not None:
+            raise RuntimeError(error)
+        answers |= own
+    return answers
+
+
+def _run_race(site: Site, line: Barrier, attempts: Sequence[Attempt], sweeps: bool) -> dict[str, Answer]:
+    answers: dict[str, Answer] = {}
+    with site.open() as workspace:
+        for attempt in attempts:
+            line.wait(300)
+            try:
+                answers[attempt.token] = refresh_in(workspace, site, attempt), None
+            except DynamicTableError as error:
+                answers[attempt.token] = None, f"{type(error).__name__}: {error}"
+            if sweeps:
+                sweeping.sweep(workspace)
+    return answers

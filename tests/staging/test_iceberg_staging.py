@@ -165,20 +165,45 @@ def test_a_lost_answer_of_a_commit_that_landed_is_looked_up(lake: Bench, catalog
     assert lake.rows()["1"] == [1]
 
 
-def test_a_lost_question_leaves_the_outcome_unknown_until_it_is_fenced(lake: Bench, catalog: LosingCatalog) -> None:
+def never_sent(_: Callable[[], Any]) -> Any:
+    raise ConnectionError("connection refused")
+
+
+def test_a_lost_question_is_asked_again_once_the_table_is_fenced(lake: Bench, catalog: LosingCatalog) -> None:
+    lake.refresh({"0": [0]}, "0")
+    staged, asked = lake.stage("t1", "1"), []
+    catalog.lose = never_sent
+    assert lake.commit(staged, lake.write(staged, {"1": [1]}), lambda: asked.append(1)).number == 2
+    assert len(asked) == 2
+    assert lake.rows() == {"0": [0], "1": [1]}
+
+
+def test_a_lost_question_leaves_the_outcome_unknown_until_the_table_can_be_asked(lake: Bench, catalog: LosingCatalog) -> None:
     lake.refresh({"0": [0]}, "0")
     staged = lake.stage("t1", "1")
     result = lake.write(staged, {"1": [1]})
+    metadata = local(catalog.load_table(NAME).metadata_location)
 
-    def never_sent(_: Callable[[], Any]) -> Any:
+    def lost_for_a_while(_: Callable[[], Any]) -> Any:
+        metadata.rename(metadata.with_suffix(".away"))
         raise ConnectionError("connection refused")
 
+    catalog.lose = lost_for_a_while
+    with pytest.raises(CommitUnknownError, match="connection refused"):
+        lake.commit(staged, result)
+    metadata.with_suffix(".away").rename(metadata)
+    assert staged.outcome() is None
+    assert local(result.files[0].path).exists(), "nobody deletes on a guess"
+    assert lake.commit(staged, result).number == 2
+
+
+def test_a_lost_question_to_make_the_table_leaves_the_outcome_unknown(lake: Bench, catalog: LosingCatalog) -> None:
+    staged = lake.stage("t1", "1")
+    result = lake.write(staged, {"1": [1]})
     catalog.lose = never_sent
     with pytest.raises(CommitUnknownError, match="connection refused"):
         lake.commit(staged, result)
-    assert staged.fence()
-    assert staged.outcome() is None
-    assert local(result.files[0].path).exists(), "nobody deletes on a guess"
+    assert local(result.files[0].path).exists(), "there is no table that could be fenced"
 
 
 def test_a_table_that_changes_all_the_time_ends_the_commit(

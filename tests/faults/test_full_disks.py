@@ -1,0 +1,182 @@
+"""No space, no permission: a clear error, the last version untouched, and all well again when the cause is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fault_report import FaultReport
+from truth import check_all_settled, content, data_files
+from victims import Attempt, Child, Site, refresh, sweep, victim
+
+from airflow_dynamic_tables.core.plan import RefreshPlan
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.refreshing import begin
+
+BASE = Attempt("base", {"1": [1], "2": [2]})
+STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))
+NEXT = Attempt("next", {"3": [30]}, "somebody else", planned=("3",))
+LARGE = replace(STRUCK, days={"1": range(200_000)})
+
+
+@pytest.fixture
+def small_disk(site: Site) -> Iterator[Path]:
+    """The warehouse has half a megabyte."""
+    warehouse = site.home / "warehouse"
+    warehouse.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", warehouse], check=True)
+    try:
+        yield warehouse
+    finally:
+        subprocess.run(["umount", "--lazy", warehouse], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room."""
+    try:
+        with (disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
+def limit_files(size: int) -> None:
+    """Let this process write no file beyond a size."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def lock(folder: Path) -> None:
+    """Let nobody change a folder, not even root."""
+    subprocess.run([*(["chattr", "+i"] if os.geteuid() == 0 else ["chmod", "a-w"]), folder], check=True)
+
+
+def unlock(folder: Path) -> None:
+    """Let it be changed again."""
+    subprocess.run([*(["chattr", "-i"] if os.geteuid() == 0 else ["chmod", "u+w"]), folder], check=True)
+
+
+@contextmanager
+def unlocked_afterwards(folder: Path) -> Iterator[Path]:
+    """Whatever happens, the folder can be deleted."""
+    try:
+        yield folder
+    finally:
+        unlock(folder)
+
+
+def table_folder(site: Site) -> Path:
+    (folder,) = site.home.glob("warehouse/*/*/revenue")
+    return folder
+
+
+def check_failed(site: Site, reason: str) -> None:
+    """The refresh failed for that reason, all of its files are gone, and the table is as it was."""
+    with site.open() as workspace:
+        assert content(workspace) == {"1": [1], "2": [2]}
+        told, stage = workspace.ledger.get_refresh("struck"), workspace.ledger.get_stage("struck")
+        assert told is not None
+        assert stage is not None
+        assert (told.state, stage.state) == (RefreshState.FAILED, StageState.ABORTED)
+        assert reason in (told.error or "")
+        assert data_files(site, "struck") == []
+        check_all_settled(site, workspace)
+
+
+def check_all_well(site: Site) -> None:
+    """The cause is gone: the next refresh commits and nothing is left behind."""
+    refresh(site, NEXT)
+    sweep(site)
+    with site.open() as workspace:
+        assert content(workspace) == {"1": [1], "2": [2], "3": [30]}
+        check_all_settled(site, workspace)
+
+
+def error_of(child: Child) -> str:
+    _, error = child.answer()
+    assert error is not None
+    return error
+
+
+def test_a_disk_that_is_full_before_the_job_has_written(site: Site, small_disk: Path, fault_report: FaultReport) -> None:
+    refresh(site, BASE)
+    fault_report.injected("disk full")
+    with pytest.raises(OSError, match="No space left on device"):
+        refresh(site, LARGE)
+    check_failed(site, "No space left on device")
+    assert not (small_disk / "filler").exists()
+    check_all_well(site)
+
+
+@pytest.mark.parametrize("point", ["commit", "publishing"], ids=["before the manifests", "before the metadata file"])
+def test_a_disk_that_is_full_while_committing(site: Site, small_disk: Path, fault_report: FaultReport, point: str) -> None:
+    refresh(site, BASE)
+    fault_report.injected("disk full")
+    error = error_of(victim(point, partial(fill, small_disk), refresh, site, STRUCK))
+    assert error.startswith("CommitRejectedError: The metadata of sales.revenue could not be written")
+    assert "No space left on device" in error
+    check_failed(site, "No space left on device")
+    (small_disk / "filler").unlink()
+    check_all_well(site)
+
+
+@pytest.mark.parametrize("point", ["begin", "commit", "publishing"])
+def test_a_file_that_may_not_grow(site: Site, fault_report: FaultReport, point: str) -> None:
+    """On SQLite the ledger cannot be written either: whoever comes next puts it right."""
+    refresh(site, BASE)
+    fault_report.injected("file too large")
+    error_of(victim(point, partial(limit_files, 100), refresh, site, STRUCK))
+    with site.open() as workspace:
+        assert content(workspace) == {"1": [1], "2": [2]}
+    check_all_well(site)
+
+
+def test_a_folder_of_stages_that_is_read_only(site: Site, fault_report: FaultReport) -> None:
+    refresh(site, BASE)
+    fault_report.injected("permission denied")
+    with unlocked_afterwards(table_folder(site) / "data") as folder:
+        lock(folder)
+        with pytest.raises(CatalogUnavailableError, match=r"_plan\.json cannot be written"):
+            refresh(site, STRUCK)
+    check_failed(site, "cannot be written: ")
+    check_all_well(site)
+
+
+@pytest.mark.parametrize("point", ["commit", "publishing"], ids=["before the manifests", "before the metadata file"])
+def test_a_folder_of_metadata_that_is_read_only(site: Site, fault_report: FaultReport, point: str) -> None:
+    refresh(site, BASE)
+    fault_report.injected("permission denied")
+    with unlocked_afterwards(table_folder(site) / "metadata") as folder:
+        error = error_of(victim(point, partial(lock, folder), refresh, site, STRUCK))
+        assert error.startswith("CommitRejectedError: The metadata of sales.revenue could not be written")
+        check_failed(site, "not permitted" if os.geteuid() == 0 else "denied")
+    check_all_well(site)
+
+
+def test_files_that_cannot_be_deleted_are_in_nobodys_way(site: Site, fault_report: FaultReport) -> None:
+    refresh(site, BASE)
+    fault_report.injected("permission denied")
+    with site.open() as workspace:
+        planned = begin(workspace, site.request(STRUCK))
+    assert isinstance(planned, RefreshPlan)
+    STRUCK.job(planned)
+    with unlocked_afterwards(table_folder(site) / "data" / "struck" / "data") as folder:
+        lock(folder)
+        assert refresh(site, replace(STRUCK, token="retry")).number == 2
+        assert sweep(site).kept == ("struck",)
+    assert sweep(site).aborted == ("struck",)
+    with site.open() as workspace:
+        assert content(workspace) == {"1": [10], "2": [2]}
+        check_all_settled(site, workspace)

@@ -1,0 +1,55 @@
+"""Several processes refresh the same table at once: each commit lands exactly once, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+from fault_report import FaultReport
+from truth import check_all_settled, content, versions
+from victims import Attempt, Site, race
+
+CI = {2: 8, 4: 8, 8: 4}
+LONG = {2: 40, 4: 40, 8: 20}
+KINDS = ("the same partition", "a partition each", "the whole table", "two partitions, one of them shared")
+
+
+def days_of(kind: str, number: int, value: int) -> Attempt:
+    """What a process refreshes in a round, with the values that tell it from all others."""
+    owner, token = f"process {number}", f"t{value}"
+    if kind == "the same partition":
+        return Attempt(token, {"shared": [value]}, owner, ("shared",))
+    if kind == "a partition each":
+        return Attempt(token, {str(number): [value, value]}, owner, (str(number),))
+    if kind == "the whole table":
+        return Attempt(token, {"shared": [value], "all": [value]}, owner)
+    return Attempt(token, {"shared": [value], str(number): [value]}, owner, ("shared", str(number)))
+
+
+@pytest.mark.parametrize(
+    ("processes", "rounds"),
+    [*CI.items(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.items())],
+)
+def test_races(site: Site, fault_report: FaultReport, processes: int, rounds: int) -> None:
+    plan = [
+        [days_of(KINDS[turn % len(KINDS)], number, turn * processes + number) for turn in range(rounds)]
+        for number in range(processes)
+    ]
+    outcomes = race(site, plan)
+    attempts = {attempt.token: attempt for own in plan for attempt in own}
+    assert outcomes.keys() == attempts.keys()
+    fault_report.injected("race", len(attempts))
+    landed = {token: version for token, (version, _) in outcomes.items() if version is not None}
+    refused = {error.split(":")[0] for _, error in outcomes.values() if error is not None}
+    assert refused <= {"ConflictError", "CommitRejectedError"}
+    with site.open() as workspace:
+        found = versions(workspace)
+        assert {version.token: version.number for version in found} == {t: version.number for t, version in landed.items()}
+        expected: dict[str, list[int]] = {}
+        for version in found:
+            attempt = attempts[version.token]
+            kept = {day: rows for day, rows in expected.items() if attempt.planned and day not in attempt.planned}
+            expected = {**kept, **{day: list(numbers) for day, numbers in attempt.days.items()}}
+        assert content(workspace) == dict(sorted(expected.items()))
+        check_all_settled(site, workspace)
+    for turn in range(rounds):
+        won = [own[turn].token in landed for own in plan]
+        assert all(won) if KINDS[turn % len(KINDS)] == "a partition each" else any(won)

@@ -1,0 +1,155 @@
+"""The connection to the catalog's database drops while a commit is under way: the outcome is looked up, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
+from fault_report import FaultReport
+from postgres_server import PostgresServer, running_postgres
+from truth import check_all_settled, content, data_files, versions
+from victims import Attempt, Site, refresh, sweep, when_leases_are_over
+
+from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.exceptions import CommitUnknownError
+from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+
+pytestmark = pytest.mark.postgres
+
+BASE = Attempt("base", {"1": [1], "2": [2]})
+LOST = Attempt("lost", {"1": [10], "3": [3]}, planned=("1", "3"))
+NEXT = Attempt("next", {"3": [30]}, planned=("3",))
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A site behind a wire that can be cut, to a server that can be stopped."""
+
+    site: Site
+    proxy: CuttingProxy
+    server: PostgresServer
+
+    def terminated(self, wire: Wire, question: bytes) -> None:
+        """Somebody ends the session; the COMMIT finds nobody."""
+        with psycopg.connect(self.site.database_url.replace("+psycopg", ""), port=self.server.port, autocommit=True) as other:
+            port = wire.server.getsockname()[1]
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = %s", (port,))
+        wire.server.sendall(question)
+
+    def question_lost(self, wire: Wire, _: bytes) -> None:
+        """The COMMIT never arrives."""
+        wire.cut()
+
+    def answer_lost(self, wire: Wire, question: bytes) -> None:
+        """The COMMIT is done, and nobody hears of it."""
+        wire.deliver(question)
+        wire.cut()
+
+    def down_before(self, wire: Wire, _: bytes) -> None:
+        """The server goes down before the COMMIT."""
+        self.server.stop()
+        wire.cut()
+
+    def down_after(self, wire: Wire, question: bytes) -> None:
+        """The server goes down right after the COMMIT."""
+        wire.deliver(question)
+        self.server.stop()
+        wire.cut()
+
+
+@pytest.fixture(scope="module")
+def server(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """A server of this module's own, that may be stopped."""
+    with running_postgres(postgres.binaries) as own:
+        yield own
+
+
+@pytest.fixture
+def cable(server: PostgresServer, tmp_path: Path) -> Iterator[Cable]:
+    database = Database(server.create_database(f"d{tmp_path.name}".replace("-", "_").lower()[:60]))
+    database.upgrade()
+    with cutting_proxy(server.port) as proxy:
+        url = database.url.replace(f":{server.port}/", f":{proxy.port}/")
+        yield Cable(Site(tmp_path, url), proxy, server)
+
+
+def cut(cable: Cable, fault: str, report: FaultReport) -> None:
+    """Let the next commit of a table come to this fault."""
+    chosen: Fault = getattr(cable, fault)
+    cable.proxy.fault = chosen
+    report.injected("connection cut" if "lost" in fault else "backend terminated" if fault == "terminated" else "server stopped")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultReport, first: bool) -> None:
+    if not first:
+        refresh(cable.site, BASE)
+    cut(cable, "answer_lost", fault_report)
+    assert refresh(cable.site, LOST).number == (1 if first else 2)
+    with cable.site.open() as workspace:
+        check_all_settled(cable.site, workspace)
+        assert [version.token for version in versions(workspace)][-1] == "lost"
+
+
+@pytest.mark.parametrize("fault", ["terminated", "question_lost"])
+def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: FaultReport, fault: str) -> None:
+    refresh(cable.site, BASE)
+    cut(cable, fault, fault_report)
+    assert refresh(cable.site, LOST).number == 2
+    with cable.site.open() as workspace:
+        assert content(workspace) == {"1": [10], "2": [2], "3": [3]}
+        check_all_settled(cable.site, workspace)
+
+
+@pytest.mark.parametrize("fault", ["terminated", "question_lost", "down_before"])
+def test_a_first_commit_that_did_not_arrive_keeps_its_files_until_there_is_a_table(
+    cable: Cable, fault_report: FaultReport, fault: str
+) -> None:
+    cut(cable, fault, fault_report)
+    _is_unknown(cable, fault)
+    with cable.site.open() as workspace:
+        refresh(cable.site, NEXT)
+        assert data_files(cable.site, "lost"), "nobody can be sure yet"
+        assert sweep(cable.site).aborted == ("lost",)
+        assert content(workspace) == {"3": [30]}
+        check_all_settled(cable.site, workspace)
+
+
+@pytest.mark.parametrize("healer", ["next refresh", "sweep"])
+@pytest.mark.parametrize(("fault", "first"), [("down_before", False), ("down_after", False), ("down_after", True)])
+def test_a_server_that_is_back_knows_the_outcome(
+    cable: Cable, fault_report: FaultReport, fault: str, first: bool, healer: str
+) -> None:
+    if not first:
+        refresh(cable.site, BASE)
+    cut(cable, fault, fault_report)
+    _is_unknown(cable, fault)
+    landed = fault == "down_after"
+    seen = {**({} if first else {"1": [1], "2": [2]}), **(LOST.days if landed else {})}
+    with cable.site.open() as workspace:
+        assert content(workspace) == dict(sorted(seen.items()))
+        if healer == "sweep":
+            report = sweep(cable.site, when_leases_are_over)
+            assert (report.completed, report.aborted) == ((("lost",), ()) if landed else ((), ("lost",)))
+            check_all_settled(cable.site, workspace)
+        refresh(cable.site, NEXT)
+        assert content(workspace) == dict(sorted({**seen, "3": [30]}.items()))
+        check_all_settled(cable.site, workspace)
+
+
+def _is_unknown(cable: Cable, fault: str) -> None:
+    """The refresh says that nobody knows, and leaves everything as it is until the server is back."""
+    with pytest.raises(CommitUnknownError, match=r"Nobody knows whether the commit of sales\.revenue landed"):
+        refresh(cable.site, LOST)
+    assert len(data_files(cable.site, "lost")) == 4, "plan, result and two files of data"
+    if fault.startswith("down"):
+        cable.server.start()
+    with cable.site.open() as workspace:
+        stage, told = workspace.ledger.get_stage("lost"), workspace.ledger.get_refresh("lost")
+        assert stage is not None
+        assert told is not None
+        assert (stage.state, told.state) == (StageState.COMMITTING, RefreshState.RUNNING)
