@@ -13,7 +13,7 @@ from threading import BrokenBarrierError
 from typing import Any, Protocol
 
 FAILED = "failed: "
-_PATIENCE = 120  # seconds: a process that starts on a busy machine may take its time
+_PATIENCE = 300  # seconds: a process that starts on a busy machine may take its time
 
 
 class Reader(Protocol):
