@@ -13,6 +13,7 @@ import pytest
 from fault_report import FaultReport
 from hypothesis import settings
 from metastore_server import HiveMetastore, running_metastore
+from plain_spark import PlainSpark, running_plain_spark
 from postgres_server import PostgresServer, postgres_binaries, running_postgres
 
 from airflow_dynamic_tables.database.engine import Database
@@ -100,6 +101,13 @@ def hive_metastore(java: None) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it 
     """A Hive metastore that keeps its state in Derby."""
     with running_metastore() as metastore:
         yield metastore
+
+
+@pytest.fixture(scope="session")
+def plain_spark(hive_metastore: HiveMetastore) -> Iterator[PlainSpark]:
+    """A Spark session on the metastore, in a process that has nothing of ours."""
+    with running_plain_spark(hive_metastore.uri, hive_metastore.warehouse) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ from airflow_dynamic_tables.catalog.hive_partitions import (
     update_partition,
     values_of,
 )
+from airflow_dynamic_tables.catalog.hive_scan import Folder, HiveScan, reading
 from airflow_dynamic_tables.catalog.hive_statistics import from_hive_statistics, to_hive_statistics
-from airflow_dynamic_tables.catalog.hive_tables import from_hive
+from airflow_dynamic_tables.catalog.hive_tables import from_hive, location_of
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition, ColumnStatistics, TableStatistics
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
@@ -29,7 +30,15 @@ from airflow_dynamic_tables.exceptions import (
     NotFoundError,
     PartitionNotFoundError,
 )
-from airflow_dynamic_tables.formats.hive import PREFIX, joined_parameter, partition_name, split_parameter
+from airflow_dynamic_tables.formats.hive import (
+    PREFIX,
+    columns_of,
+    file_uri,
+    joined_parameter,
+    partition_keys_of,
+    partition_name,
+    split_parameter,
+)
 
 BATCH = 1_000
 """Partitions asked for in one call."""
@@ -162,6 +171,23 @@ class HiveCatalog(HiveEntries):
         if objects:
             about = ttypes.ColumnStatisticsDesc(isTblLevel=True, dbName=path.database, tableName=path.name)
             self._call("update_table_column_statistics", ttypes.ColumnStatistics(about, objects, engine="hive"))
+
+    def scan(self, path: ObjectPath) -> HiveScan:
+        """How to read a table as files; a call for every thousand partitions.
+
+        :raises TableNotFoundError: when the table is missing.
+        :raises UnsupportedError: when Spark cannot read it without Hive.
+        """
+        found = self.load(path)
+        columns, keys = columns_of(found), partition_keys_of(found)
+        file_format, options = reading(path, found, columns)
+        if not keys:
+            return HiveScan(file_format, options, columns, keys, (Folder(location_of(found) or "", {}),))
+        folders = (
+            Folder(file_uri(one.sd.location), dict(zip(keys, one.values, strict=True)), partition_name(keys, one.values))
+            for one in self.load_partitions(found)
+        )
+        return HiveScan(file_format, options, columns, keys, tuple(sorted(folders, key=lambda folder: folder.name)))
 
     def load_partitions(self, found: Table, spec: PartitionSpec | None = None) -> list[Partition]:
         """The partitions of a table that agree with ``spec``, as the metastore has them."""

@@ -22,13 +22,23 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePart:
+    """Some files of a source. Its partition keys are in the names of the folders below ``base_path``, or else in ``values``."""
+
+    files: tuple[str, ...]
+    base_path: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceBinding:
     """One table the query reads, bound to one version of it.
 
     ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads. Exactly ``files`` are read, with
     ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL) when it is known; or, when
     ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. Format ``jdbc`` has no files:
-    ``options`` say it all but the password, which the job finds in environment variable ``password_variable``.
+    ``options`` say it all but the password, which the job finds in environment variable ``password_variable``. A source whose
+    files do not lie below one root has ``parts`` instead of ``files``.
     """
 
     identifier: str
@@ -42,6 +52,7 @@ class SourceBinding:
     options: Mapping[str, str] = field(default_factory=dict)
     table: str | None = None
     password_variable: str | None = None
+    parts: tuple[SourcePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +142,7 @@ class RefreshPlan:
             expectations=lambda items: tuple(map(Expectation.from_plain, items)),
             partition_keys=tuple,
             partitions=tuple,
-            sources=lambda sources: tuple(
-                SourceBinding(**{**source, "files": tuple(source["files"]), "partition_keys": tuple(source["partition_keys"])})
-                for source in sources
-            ),
+            sources=lambda sources: tuple(map(_source, sources)),
             functions=lambda functions: tuple(
                 FunctionBinding(**{**function, "jars": tuple(function["jars"]), "py_files": tuple(function["py_files"])})
                 for function in functions
@@ -209,6 +217,12 @@ class RefreshResult:
             partitions=tuple,
             expectations=lambda results: tuple(ExpectationResult(**result) for result in results),
         )
+
+
+def _source(values: Mapping[str, Any]) -> SourceBinding:
+    lists = {key: tuple(values[key]) for key in ("files", "partition_keys")}
+    parts = tuple(SourcePart(**{**part, "files": tuple(part["files"])}) for part in values["parts"])
+    return SourceBinding(**{**values, **lists, "parts": parts})
 
 
 def _parse(cls: type[_T], text: str, **converters: Callable[[Any], Any]) -> _T:

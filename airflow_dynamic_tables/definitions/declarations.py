@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from airflow_dynamic_tables.definitions.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.settings import Declaration, Name, Options, Settings, one_of
 
-SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg", "jdbc", "view")
+SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg", "hive", "jdbc", "view")
 FILE_FORMATS = ("parquet", "orc", "csv", "json")
-PLANNED_SOURCE_FORMATS = ("delta", "hive")
+PLANNED_SOURCE_FORMATS = ("delta",)
 
 
 class DefaultsDeclaration(Settings):
@@ -54,7 +54,7 @@ class SourceDeclaration(Declaration):
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(SOURCE_FORMATS)})]
-    """Format of its files, `iceberg` or `jdbc` for a table of the catalog, `view` for a view of the catalog."""
+    """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog."""
     path: Name | None = None
     """Folder or file that holds the data: a path or a URI; relative to this file."""
     partitioned_by: tuple[Name, ...] = ()
@@ -79,6 +79,8 @@ class SourceDeclaration(Declaration):
             raise ValueError(f"a source of format {self.format} is a table of its catalog and has no 'path'; remove it")
         if self.format == "view" and (self.schema_ or self.partitioned_by or self.options):
             raise ValueError("a view source is a view of its catalog; give it nothing but a name, a format and a comment")
+        if self.format == "hive" and (self.schema_ or self.partitioned_by):
+            raise ValueError("a source of format hive has columns and partition keys from its metastore; remove them here")
         return self
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_dynamic_tables.core.plan import SourceBinding
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.plan import SourceBinding, SourcePart
 
 
 def bind(spark: SparkSession, source: SourceBinding) -> None:
@@ -21,18 +25,44 @@ def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
     if source.format == "jdbc":
         return _jdbc(spark, source)
     schema = _schema(source)
+    if source.parts:
+        return reduce(DataFrame.union, (_part(spark, source, part) for part in source.parts))
     if not source.files:
         if schema is None:
             raise ValueError(f"source {source.identifier} has neither files nor a schema")
         return spark.createDataFrame([], schema)
+    return _files(spark, source, schema, SourcePart(source.files, source.base_path))
+
+
+def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
     reader = spark.read.format("parquet" if source.format == "iceberg" else source.format).options(**source.options)
     # The files are names, not patterns: a partition value may hold brackets. And all of them are wanted.
     reader = reader.option("__globPaths__", "false").option("ignoreMissingFiles", "false")
-    if source.base_path is not None:
-        reader = reader.option("basePath", source.base_path)
+    if part.base_path is not None:
+        reader = reader.option("basePath", part.base_path)
     if schema is not None:
         reader = reader.schema(schema)
-    return reader.load(list(source.files))
+    return reader.load(list(part.files))
+
+
+def _part(spark: SparkSession, source: SourceBinding, part: SourcePart) -> DataFrame:
+    """Some of the files, with the columns of all in their order."""
+    schema = _schema(source)
+    if schema is None:
+        raise ValueError(f"source {source.identifier} has parts and no schema")
+    in_files = StructType([field for field in schema.fields if field.name not in part.values])
+    frame = _files(spark, source, in_files, part)
+    columns = (
+        _value(part.values[field.name]).cast(field.dataType).alias(field.name)
+        if field.name in part.values
+        else F.col(quote(field.name))
+        for field in schema.fields
+    )
+    return frame.select(*columns)
+
+
+def _value(text: str) -> Column:
+    return F.lit(None if text == NULL_PARTITION else text)
 
 
 def _jdbc(spark: SparkSession, source: SourceBinding) -> DataFrame:

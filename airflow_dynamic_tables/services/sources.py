@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 
@@ -17,8 +16,9 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     UpstreamError,
 )
+from airflow_dynamic_tables.services.hive_sources import bind_hive
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.storage import list_files
+from airflow_dynamic_tables.storage import fingerprint, list_files
 
 
 def bind_sources(
@@ -41,6 +41,8 @@ def _bind(
 ) -> SourceBinding:
     if source is not None and source.format == "jdbc":
         return _bind_jdbc(workspace, source, view)
+    if source is not None and source.format == "hive":
+        return bind_hive(workspace, source, view)
     if source is not None and source.format != "iceberg":
         return _bind_files(source, view)
     return _bind_table(workspace, table, identifier, view)
@@ -95,24 +97,13 @@ def _bind_files(source: Source, view: str) -> SourceBinding:
         identifier=str(source.identifier),
         view=view,
         format=source.format,
-        version=_fingerprint(found),
+        version=fingerprint(found),
         files=tuple(found),
         base_path=source.path if source.partition_keys else None,
         schema=source.schema,
         partition_keys=source.partition_keys,
         options=dict(source.options),
     )
-
-
-def _fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
-    """Identity of a set of files: every name, size and time or tag of the last change."""
-    digest = hashlib.sha256()
-    for name, info in files.items():
-        changed = next(
-            (info[key] for key in ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated") if key in info), ""
-        )
-        digest.update(f"{name}\0{info.get('size')}\0{changed}\n".encode())
-    return f"files:{digest.hexdigest()[:16]}"
 
 
 def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
