@@ -15,13 +15,14 @@ from version_bench import NUMBERS, TOTAL, VersionBench
 
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.expiring import expire
 from airflow_dynamic_tables.services.processes import current_process
 from airflow_dynamic_tables.services.refreshing import Steps, commit
 from airflow_dynamic_tables.services.restoring import ROLLBACK
 from airflow_dynamic_tables.services.sweeping import sweep
 from airflow_dynamic_tables.staging.base import StagingContext
 
-LATER = timedelta(days=30)
+LATER = timedelta(days=20)
 
 
 def exists(uri: str) -> bool:
@@ -85,14 +86,14 @@ def test_a_commit_that_landed_unrecorded_is_found_however_old(version_bench: Ver
     version_bench.refresh(1)
     plan = version_bench.begin(NUMBERS, "unrecorded")
     write_numbers(plan, (2,))
-    staging = version_bench.workspace.staging(NUMBERS, "iceberg")
     commit(version_bench.workspace, version_bench.request(token="unrecorded"), plan, Steps())
-    version_bench.workspace.ledger.move_stage("unrecorded", (StageState.COMMITTED,), StageState.QUARANTINED)
     for number in (3, 4, 5):
         version_bench.refresh(number)
     version_bench.ahead = LATER
-    assert sweep(version_bench.workspace).expired == 1
-    assert staging.versions(NUMBERS.path)[0].token == "unrecorded"
+    version_bench.workspace.ledger.move_stage("unrecorded", (StageState.COMMITTED,), StageState.ABORTING)
+    assert expire(version_bench.workspace, NUMBERS).snapshots == 1
+    report = sweep(version_bench.workspace)
+    assert (report.completed, report.expired) == (("unrecorded",), 2)
 
 
 def test_a_table_that_fails_stops_no_other(version_bench: VersionBench) -> None:
