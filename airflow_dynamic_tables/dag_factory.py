@@ -21,8 +21,9 @@ from airflow.providers.common.compat.sdk import DAG, Asset, Param, conf
 from airflow.sdk import CronTriggerTimetable, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator

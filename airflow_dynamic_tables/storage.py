@@ -55,6 +55,25 @@ def exists(uri: str) -> bool:
     return bool(system.exists(path))
 
 
+def create_text(uri: str, text: str) -> None:
+    """Write a small file that nobody has written yet, making its folders.
+
+    :raises FileExistsError: when somebody has.
+    """
+    system, path = _file_system(uri)
+    system.makedirs(path.rpartition("/")[0], exist_ok=True)
+    with system.open(path, "xb") as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def move_file(uri: str, target: str) -> None:
+    """Give a file another name on the same file system, making its folders; copied where there is no renaming."""
+    system, path = _file_system(uri)
+    _, other = _file_system(target)
+    system.makedirs(other.rpartition("/")[0], exist_ok=True)
+    system.mv(path, other)
+
+
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
@@ -140,6 +159,18 @@ def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
             (system.rmdir if entry.is_folder else system.rm_file)(entry.path)
             files, bytes_ = files + (not entry.is_folder), bytes_ + (0 if entry.is_folder else entry.bytes)
     return Deleted(files, bytes_)
+
+
+def delete_files(folder: str, uris: Iterable[str]) -> None:
+    """Delete files below a folder, and the folders in it that are empty then; missing ones are fine."""
+    root = plain_path(folder)
+    for uri in uris:
+        system, path = _file_system(uri)
+        with suppress(FileNotFoundError):
+            system.rm_file(path)
+        with suppress(OSError):  # not empty, or no folder at all in an object store
+            while len(path := path.rpartition("/")[0]) > len(root):
+                system.rmdir(path)
 
 
 def _changed_at(info: Mapping[str, Any]) -> datetime | None:

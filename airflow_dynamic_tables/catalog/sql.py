@@ -41,7 +41,7 @@ class SqlCatalog(SqlDatabases):
 
     def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
         super().__init__(name, database, default_database)
-        self._warehouse = warehouse
+        self.warehouse = warehouse
         self._iceberg: IcebergCatalog | None = None
 
     def open(self) -> None:
@@ -58,7 +58,7 @@ class SqlCatalog(SqlDatabases):
     def iceberg(self) -> IcebergCatalog:
         """PyIceberg's catalog of the physical tables; its namespaces are the databases."""
         if self._iceberg is None:
-            self._iceberg = open_iceberg(self.name, self._database, self._warehouse)
+            self._iceberg = open_iceberg(self.name, self._database, self.warehouse)
         return self._iceberg
 
     def list_tables(self, database: str) -> list[str]:

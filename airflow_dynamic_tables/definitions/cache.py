@@ -22,9 +22,10 @@ from typing import Any
 from airflow_dynamic_tables.core.expectations import Expectation, RowCount
 from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.retention import Retention
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source, SparkSettings
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Source, SparkSettings
 from airflow_dynamic_tables.definitions.query import Analysis, analyse
 
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.

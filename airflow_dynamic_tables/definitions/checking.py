@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.cron import cron_for
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.partitions import check_formatters
 from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.expectations import ACTIONS, ExpectationDeclaration
-from airflow_dynamic_tables.definitions.model import Mistake
 from airflow_dynamic_tables.definitions.query import analyse_condition
 from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION, did_you_mean
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations import (
     DefaultsDeclaration,
     SourceDeclaration,
     TableDeclaration,
     ViewDeclaration,
 )
-from airflow_dynamic_tables.definitions.model import Mistake
-from airflow_dynamic_tables.definitions.positions import Document, Location, line_and_column
 from airflow_dynamic_tables.definitions.query import Analysis, Reference
+from airflow_dynamic_tables.yaml_files import Document, Location, line_and_column
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 _SUFFIXES = (".yaml", ".yml")

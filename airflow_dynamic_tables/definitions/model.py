@@ -14,19 +14,6 @@ from airflow_dynamic_tables.core.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.retention import Retention
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mistake:
-    """One mistake of the user, and where: line and column count from 1."""
-
-    path: Path
-    line: int
-    column: int
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.message}"
-
-
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """How the Spark job is submitted; the names are those of ``SparkSubmitOperator``, ``None`` leaves it to the connection."""

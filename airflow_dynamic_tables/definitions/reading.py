@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations import (
     DefaultsDeclaration,
     SourceDeclaration,
@@ -16,11 +17,11 @@ from airflow_dynamic_tables.definitions.declarations import (
     ViewDeclaration,
 )
 from airflow_dynamic_tables.definitions.entries import Entry, QueryText
-from airflow_dynamic_tables.definitions.model import Definitions, Mistake
-from airflow_dynamic_tables.definitions.positions import Document, Location, parse_document, read_text
+from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.settings import Declaration, did_you_mean
 from airflow_dynamic_tables.definitions.validating import validate
+from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
     "sources": SourceDeclaration,
@@ -47,7 +48,7 @@ class _Reader:
         self.mistakes += mistakes
         if text is None:
             return
-        document, mistakes = parse_document(path, text)
+        document, mistakes = parse_document(path, text, "'dynamic_tables' or 'sources'")
         self.mistakes += mistakes
         if document is None:
             self.missing_names |= {name.strip("`").rpartition(".")[2].lower() for name in _NAME.findall(text)}

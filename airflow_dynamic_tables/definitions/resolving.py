@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.checking import table_mistakes
 from airflow_dynamic_tables.definitions.declarations import (
@@ -16,7 +17,7 @@ from airflow_dynamic_tables.definitions.declarations import (
     ViewDeclaration,
 )
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Mistake, Source
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Source
 from airflow_dynamic_tables.definitions.query import Analysis, Reference, Target, expand
 from airflow_dynamic_tables.definitions.settings import did_you_mean
 

@@ -8,9 +8,9 @@ from typing import TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from airflow_dynamic_tables.definitions.model import Mistake
-from airflow_dynamic_tables.definitions.positions import Document, Location
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.settings import Declaration, did_you_mean
+from airflow_dynamic_tables.yaml_files import Document, Location
 
 _Model = TypeVar("_Model", bound=Declaration)
 

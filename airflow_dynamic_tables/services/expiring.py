@@ -10,6 +10,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
+from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.restoring import ROLLBACK
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.storage import Deleted
@@ -54,11 +55,9 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
 
 
 def _pinned(workspace: Workspace, table: str) -> set[str]:
-    """Versions that unfinished stages may have made, and those that they read."""
-    pinned = set()
-    for stage in workspace.ledger.list_stages():
-        if stage.table == table:
-            pinned.add(stage.token)
+    """Versions that unfinished stages may have made, and those that are being read."""
+    pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
+    for stage in workspace.ledger.list_stages(states=(StageState.OPEN, StageState.COMMITTING)):
         refresh = workspace.ledger.get_refresh(stage.token)
         if refresh is not None and table in refresh.sources:
             pinned.add(refresh.sources[table])

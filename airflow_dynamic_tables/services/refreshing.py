@@ -108,13 +108,15 @@ def run(
 def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
-    :raises UnsupportedError: when the table's refresh mode is not built yet.
+    :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
+        accepted that.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
     :raises UpstreamError: when a parent has no version yet.
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     sys.audit("airflow_dynamic_tables.begin", request.token)
+    workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
     create(workspace, request.table, JobState.RUNNING)
     now = workspace.now()
     stage = Stage(

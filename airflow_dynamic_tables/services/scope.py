@@ -24,6 +24,6 @@ def chosen_catalogs_file(environ: Mapping[str, str], beside: Path | None) -> Pat
 def names_scope(environ: Mapping[str, str], beside: Path | None) -> tuple[str, str]:
     """The catalog and the database of names that leave them out: the default ones of the catalogs file.
 
-    :raises ConfigurationError: when the catalogs file is wrong.
+    :raises DefinitionError: when the catalogs file is wrong.
     """
     return default_names(chosen_catalogs_file(environ, beside))

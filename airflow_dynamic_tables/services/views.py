@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.positions import line_and_column
 from airflow_dynamic_tables.definitions.query import Target, analyse, expand
 from airflow_dynamic_tables.exceptions import DefinitionError, TableAlreadyExistsError
 from airflow_dynamic_tables.services.completing import check_no_circle, name_functions, tables_named
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.yaml_files import line_and_column
 
 
 def create_view(

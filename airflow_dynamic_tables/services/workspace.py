@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.catalogs_file import Defaults, embedded_catalogs, load_catalogs
+from airflow_dynamic_tables.catalog.catalogs_file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.types import Defaults
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -88,15 +89,16 @@ class Workspace:
         self,
         identifier: TableIdentifier,
         format: str,  # noqa: A002 - the field's word
-        atomicity: str = "none",  # noqa: ARG002 - decides as soon as there is a format that cannot be staged
+        atomicity: str = "none",
     ) -> SupportsStaging:
         """How tables of that format are staged in that catalog.
 
         :param atomicity: ``staged`` refuses a format that this catalog cannot commit in one step.
-        :raises UnsupportedError: when the catalog cannot hold that format.
+        :raises UnsupportedError: when the catalog cannot hold that format, or not as atomically as asked for.
         """
         # PyIceberg and pyarrow take seconds to import, and Airflow imports this module whenever it parses a DAG file.
         from airflow_dynamic_tables.catalog.sql import SqlCatalog
+        from airflow_dynamic_tables.staging.folder import FolderStaging
         from airflow_dynamic_tables.staging.iceberg import IcebergStaging
 
         catalog = self.catalog(identifier.catalog)
@@ -109,6 +111,13 @@ class Workspace:
 
             if isinstance(catalog, HiveCatalog):
                 return HiveStaging(catalog.metastore, format)
+        if format in ("parquet", "orc") and isinstance(catalog, SqlCatalog):
+            if atomicity != "none":
+                raise UnsupportedError(
+                    f"{identifier}: catalog {identifier.catalog} cannot replace {format} files in one step; use format: iceberg, "
+                    "or accept with atomicity: none that readers may see a part of a refresh."
+                )
+            return FolderStaging(catalog.warehouse, format)
         raise UnsupportedError(f"Catalog {identifier.catalog} ({type(catalog).__name__}) cannot hold {format} tables.")
 
     def check(self) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.catalog.catalogs_file import Defaults, default_names, embedded_catalogs, load_catalogs, parse_catalogs
+from airflow_dynamic_tables.catalog.catalogs_file import default_names, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.types import Defaults
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError, DefinitionError
 
 
 @pytest.fixture
@@ -211,44 +211,46 @@ class TestFile:
     @pytest.mark.parametrize(
         ("text", "mistake"),
         [
-            ("", "must hold a list 'catalogs' with at least one catalog."),
-            ("[]", "must hold a list 'catalogs' with at least one catalog."),
-            ("catalogs: {lake: {type: sql}}", "must hold a list 'catalogs' with at least one catalog."),
-            ("catalogs: []", "must hold a list 'catalogs' with at least one catalog."),
-            ("catalogs: [lake]", "every catalog needs a name."),
-            ("catalogs: [{type: sql}]", "every catalog needs a name."),
-            ("catalogs: [{name: 1}]", "every catalog needs a name."),
-            ("catalogs: [{name: ''}]", "every catalog needs a name."),
-            ("catalogs: [{name: a}, {name: a}]", "catalog a is declared twice."),
+            ("", "1:1: is empty; declare 'catalogs', or remove the file"),
+            ("[]", "1:1: a catalogs file holds a list 'catalogs' with at least one catalog"),
+            ("catalogs: {lake: {type: sql}}", "1:1: a catalogs file holds a list 'catalogs' with at least one catalog"),
+            ("catalogs: []", "1:1: a catalogs file holds a list 'catalogs' with at least one catalog"),
+            ("catalogs: [lake]", "1:12: every catalog needs a name"),
+            ("catalogs: [{type: sql}]", "1:12: every catalog needs a name"),
+            ("catalogs: [{name: ''}]", "1:12: every catalog needs a name"),
+            ("catalogs: [{name: a}, {name: a}]", "1:30: catalog a is declared twice"),
             (
                 "catalogs: [{name: a, is-default: true}, {name: b, is-default: true}]",
-                "catalogs a and b cannot all be the default.",
+                "1:41: catalog b cannot be the default, too: there is one already",
             ),
             (
-                "catalogs: [{name: a, type: nessie}]",
-                "catalog a: type 'nessie' is not supported; use one of sql, memory, hive, jdbc.",
+                "catalogs:\n- name: a\n  type: nessie",
+                "3:9: catalog type 'nessie' is not supported; use one of sql, memory, hive, jdbc",
             ),
-            ("catalogs: [{name: a, type: 1}]", "catalog a: 'type' must be text."),
-            ("catalogs: [{name: a, is-default: 'yes'}]", "catalog a: 'is-default' must be true or false."),
-            ("catalogs: [{name: a, catalog: sql}]", "catalog a: 'catalog' must be a mapping."),
-            ("catalogs: [{name: a, connection-params: x}]", "catalog a: 'connection-params' must be a mapping."),
+            ("catalogs: [{name: a, is-default: 'yes'}]", "1:34: 'is-default' must be true or false"),
+            ("catalogs: [{name: a, catalog: sql}]", "1:22: unknown key 'catalog'"),
+            ("catalogs: [{name: a, connection-params: x}]", "1:41: 'connection-params' must be a mapping"),
             (
                 "catalogs: [{name: a, is_default: true}]",
-                (
-                    "catalog a: unknown key 'is_default'; "
-                    "known are conn-id, connection-params, default-database, is-default, name, type."
-                ),
+                "1:22: unknown key 'is_default'; known are conn-id, connection-params, default-database, is-default, name, type",
             ),
             (
-                "catalogs: [{name: a, connection-params: {uri: x}}]",
-                "catalog a: unknown connection parameter 'uri'; known are url, warehouse.",
+                "catalogs: [{name: a, catalog: {connection-params: {uri: x}}}]",
+                "1:52: unknown connection parameter 'uri'; known are url, warehouse",
             ),
+            (
+                "catalogs: [{name: a, type: memory, connection-params: {url: x}}]",
+                "1:56: unknown connection parameter 'url'",
+            ),
+            ("catalogs: [", "2:1: is no YAML"),
         ],
     )
-    def test_a_mistake_is_named(self, load: Callable[[str], CatalogManager], tmp_path: Path, text: str, mistake: str) -> None:
-        with pytest.raises(ConfigurationError) as raised:
+    def test_a_mistake_has_its_place(
+        self, load: Callable[[str], CatalogManager], tmp_path: Path, text: str, mistake: str
+    ) -> None:
+        with pytest.raises(DefinitionError) as raised:
             load(text)
-        assert str(raised.value) == f"{tmp_path}/project/catalogs.yaml: {mistake}"
+        assert str(raised.value).startswith(f"{tmp_path}/project/catalogs.yaml:{mistake}")
 
     @pytest.mark.parametrize(
         ("text", "mistake"),
@@ -334,27 +336,33 @@ class TestFile:
         assert default_names(tmp_path / "catalogs.yaml") == expected
 
     def test_all_mistakes_come_at_once(self, load: Callable[[str], CatalogManager]) -> None:
-        with pytest.raises(ConfigurationError) as raised:
-            load("catalogs: [{name: a, type: x}, {name: b, y: 1}, {name: c}, {name: c}]")
-        assert [line.split(": ", 1)[1][:25] for line in str(raised.value).splitlines()] == [
-            "catalog a: type 'x' is no",
-            "catalog b: unknown key 'y",
-            "catalog c is declared twi",
+        with pytest.raises(DefinitionError) as raised:
+            load("catalogs:\n- {name: a, type: x}\n- {name: b, y: 1}\n- {name: c}\n- {name: c}")
+        assert [str(mistake).split(".yaml:")[1][:20] for mistake in raised.value.mistakes] == [
+            "2:19: catalog type '",
+            "3:13: unknown key 'y",
+            "5:10: catalog c is d",
         ]
 
-    def test_a_file_that_cannot_be_read(self, tmp_path: Path, defaults: Defaults) -> None:
-        with pytest.raises(ConfigurationError, match=r"catalogs\.yaml: cannot be read \(No such file or directory\)"):
+    def test_keys_of_the_seed(self, load: Callable[[str], CatalogManager]) -> None:
+        manager = load("""
+            catalogs:
+              - name: hive1
+                catalog:
+                  type: hive
+                  is-default: true
+                  default-db: sales
+                  connection-params:
+                    hive.metastore.uris: "thrift://127.0.0.1:1,thrift://127.0.0.1:2"
+        """)
+        assert str(manager.resolve("orders")) == "hive1.sales.orders"
+        with pytest.raises(CatalogUnavailableError):
+            manager.get("hive1")
+
+    @pytest.mark.parametrize(("content", "mistake"), [(None, "cannot be read: No such file"), (b"\xff\xfe", "is not UTF-8 text")])
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path, defaults: Defaults, content: bytes | None, mistake: str) -> None:
+        if content is not None:
+            (tmp_path / "catalogs.yaml").write_bytes(content)
+        with pytest.raises(DefinitionError) as raised:
             load_catalogs(tmp_path / "catalogs.yaml", defaults)
-
-    @pytest.mark.parametrize(("content", "mistake"), [(b"\xff\xfe", "must be UTF-8 text"), (b"catalogs: [", "line 1, column")])
-    def test_a_file_that_is_no_yaml(self, tmp_path: Path, defaults: Defaults, content: bytes, mistake: str) -> None:
-        (tmp_path / "catalogs.yaml").write_bytes(content)
-        with pytest.raises(ConfigurationError, match=mistake) as raised:
-            load_catalogs(tmp_path / "catalogs.yaml", defaults)
-        assert str(raised.value).startswith(f"{tmp_path}/catalogs.yaml: ")
-
-
-@pytest.mark.parametrize("content", [None, "catalogs", 1, {"catalogs": None}])
-def test_what_is_no_mapping_of_catalogs(content: Any, tmp_path: Path, defaults: Defaults) -> None:
-    with pytest.raises(ConfigurationError, match="must hold a list 'catalogs'"):
-        parse_catalogs(content, tmp_path, defaults)
+        assert str(raised.value).startswith(f"{tmp_path}/catalogs.yaml:1:1: {mistake}")

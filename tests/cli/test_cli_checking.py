@@ -123,6 +123,14 @@ def test_plan_takes_tables_before_and_between_options(dynamic_tables) -> None:
         assert [entry["identifier"] for entry in json.loads(dynamic_tables("plan", *argv).out)] == ["lake.sales.total"]
 
 
+def test_plan_shows_what_was_accepted(dynamic_tables, project: Path) -> None:
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(file.read_text().replace("  - name: total\n", "  - name: total\n    format: orc\n    atomicity: none\n"))
+    plans = json.loads(dynamic_tables("plan", "-o", "json").out)
+    assert [entry["atomicity"] for entry in plans] == ["staged", "none"]
+    assert "atomicity" in dynamic_tables("plan", "total").out
+
+
 def test_plan_with_an_offset(dynamic_tables) -> None:
     ran = dynamic_tables("plan", "daily_revenue", "--schedule-time", "2024-01-01T23:00:00Z", "-o", "json")
     assert json.loads(ran.out)[0]["partitions"] == [{"ds": "2024-01-01"}]

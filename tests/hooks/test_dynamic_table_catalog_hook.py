@@ -92,4 +92,4 @@ def test_catalogs_of_the_file_are_found_by_airflow_connections(monkeypatch: pyte
 def test_a_wrong_catalogs_file_is_reported(tmp_path: Path) -> None:
     answered, message = DynamicTableCatalogHook(catalogs_file=tmp_path / "catalogs.yaml").test_connection()
     assert not answered
-    assert message.startswith(f"{tmp_path}/catalogs.yaml: cannot be read")
+    assert message.startswith(f"{tmp_path}/catalogs.yaml:1:1: cannot be read")

@@ -283,6 +283,7 @@ class TestRefreshes:
         assert [refresh.token for refresh in ledger.list_refreshes()] == [f"t{number:02}" for number in range(29, 9, -1)]
         assert [refresh.token for refresh in ledger.list_refreshes(TABLE, limit=3)] == ["t29", "t27", "t25"]
         assert len(ledger.list_refreshes(limit=100)) == 30
+        assert ledger.tables() == sorted([TABLE, "lake.sales.other"])
 
     def test_pruning_keeps_what_is_young_unfinished_or_the_last_success(self, ledger: SqlLedger) -> None:
         days = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,12 +22,9 @@ DAY = timedelta(days=1)
 TWO = Retention(versions_to_keep=2, version_max_age=7 * DAY)
 
 
-@pytest.fixture
-def bench(bench: Bench) -> Bench:
-    """Formats that keep earlier versions."""
-    if bench.hive_format:
-        pytest.skip("a Hive table shows its current version only")
-    return bench
+FORMATS_WITH_VERSIONS = ["iceberg/sqlite", pytest.param("iceberg/postgres", marks=pytest.mark.postgres)]
+
+pytestmark = pytest.mark.parametrize("bench", FORMATS_WITH_VERSIONS, indirect=True)
 
 
 def soon() -> datetime:
@@ -272,42 +267,3 @@ def test_refreshes_beside_the_maintenance(bench: Bench) -> None:
     expire(bench)
     orphans(bench)
     assert bench.rows() == {"1": [rounds], "2": [0]}
-
-
-KILLED = """
-import os, signal, sys
-from datetime import UTC, datetime, timedelta
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
-
-event, count = sys.argv[3], int(sys.argv[4])
-def die(name, arguments):
-    global count
-    if name == event:
-        count -= 1
-        if count == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-catalog = SqlCatalog("lake", Database(sys.argv[1]), sys.argv[2])
-catalog.open()
-sys.addaudithook(die)
-IcebergStaging(catalog.iceberg).delete_orphans(
-    ObjectPath("sales", "revenue"), datetime.now(UTC) + timedelta(days=30), lambda: ()
-)
-"""
-
-
-@pytest.mark.parametrize("bench", ["iceberg/sqlite"], indirect=True)
-@pytest.mark.parametrize(("event", "count"), [("airflow_dynamic_tables.listed", 1), ("os.remove", 3)], ids=["listed", "deleting"])
-def test_killed_while_deleting(bench: Bench, tmp_path: Path, event: str, count: int) -> None:
-    for number in range(4):
-        bench.refresh({"1": [number], "2": [2]})
-    expire(bench)
-    arguments = [f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", event, str(count)]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
-    assert bench.rows() == {"1": [3], "2": [2]}
-    assert orphans(bench)[0] > 0
-    assert orphans(bench) == (0, 0)
-    assert [rows(bench, number) for number in (3, 4)] == [[2, 2], [2, 3]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from airflow_dynamic_tables.definitions.model import Mistake
+from airflow_dynamic_tables.core.mistakes import Mistake
 
 # The loader written in C is an order of magnitude faster, and PyYAML is installed without it on few machines.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -98,8 +98,11 @@ def read_text(path: Path) -> tuple[str | None, list[Mistake]]:
         return None, [Mistake(path, *line_and_column(before, len(before)), "is not UTF-8 text; save the file as UTF-8")]
 
 
-def parse_document(path: Path, text: str) -> tuple[Document | None, list[Mistake]]:
-    """Parse YAML; ``None`` with the reasons when it is no YAML document with content."""
+def parse_document(path: Path, text: str, content: str) -> tuple[Document | None, list[Mistake]]:
+    """Parse YAML; ``None`` with the reasons when it is no YAML document with content.
+
+    :param content: what such a file declares, for the one who left it empty.
+    """
     try:
         if deep := _too_deep(text):
             return None, [Mistake(path, *deep, f"is nested more than {_MAX_DEPTH} levels deep")]
@@ -112,7 +115,7 @@ def parse_document(path: Path, text: str) -> tuple[Document | None, list[Mistake
     except (yaml.YAMLError, RecursionError) as error:
         return None, [Mistake(path, 1, 1, f"is no YAML: {error}")]
     if root is None:
-        return None, [Mistake(path, 1, 1, "is empty; declare 'dynamic_tables' or 'sources', or remove the file")]
+        return None, [Mistake(path, 1, 1, f"is empty; declare {content}, or remove the file")]
     converter = _Converter(path)
     try:
         data = converter.convert(root, 0)
