@@ -57,6 +57,14 @@ class CatalogManager:
             self._opened.add(name)
         return catalog
 
+    def unopened(self, name: str) -> ReadableCatalog:
+        """A catalog, for what can be said of it without connecting.
+
+        :raises CatalogNotFoundError: when there is none of that name.
+        :raises ConfigurationError: when its connection is unknown or wrong.
+        """
+        return self._made(name)
+
     def resolve(self, text: str) -> TableIdentifier:
         """The full name of a name of one, two or three parts; connects to nothing.
 

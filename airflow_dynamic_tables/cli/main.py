@@ -7,7 +7,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY, Command, Group
+from airflow_dynamic_tables.cli.arguments import Command, Group
+from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
 
 

@@ -24,6 +24,14 @@ def partition(text: str) -> dict[str, str]:
         raise ArgumentTypeError(str(error)) from error
 
 
+def setting(text: str) -> tuple[str, str]:
+    """Parse ``key=value``; the value may be empty and may hold ``=``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ArgumentTypeError(f"{text!r} is no property; write key=value")
+    return key, value
+
+
 def positive(text: str) -> int:
     """Parse a whole number above zero."""
     if not text.isdecimal() or int(text) == 0:

@@ -47,7 +47,8 @@ def quote_if_needed(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 
-def _join(*parts: str) -> str:
+def join_name(*parts: str) -> str:
+    """Join parts to a dotted name; :func:`split_name` gives them back."""
     return ".".join(map(quote_if_needed, parts))
 
 
@@ -59,7 +60,7 @@ class ObjectPath:
     name: str
 
     def __str__(self) -> str:
-        return _join(self.database, self.name)
+        return join_name(self.database, self.name)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,4 +109,4 @@ class TableIdentifier:
         return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
 
     def __str__(self) -> str:
-        return _join(self.catalog, self.database, self.table)
+        return join_name(self.catalog, self.database, self.table)

@@ -8,7 +8,8 @@ from typing import Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY, Argument, Command, Group
+from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
+from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY
 
 
 def get_cli_commands() -> list[GroupCommand]:

@@ -131,7 +131,7 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
 def format_of(workspace: Workspace, identifier: TableIdentifier) -> str:
     """The format of a table as its catalog has it; ``iceberg`` when it does not know the table."""
     try:
-        found = workspace.catalog(identifier.catalog).get_table(identifier.path)
+        found = workspace.readable(identifier.catalog).get_table(identifier.path)
     except TableNotFoundError:
         return "iceberg"
     return "iceberg" if isinstance(found, CatalogView) else found.format

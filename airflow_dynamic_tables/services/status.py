@@ -48,7 +48,7 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
     """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted."""
     names = set(definitions)
     for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
-        catalog = workspace.catalog(catalog_name)
+        catalog = workspace.readable(catalog_name)
         for database in catalog.list_databases():
             names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
     return [_status(workspace, name, _entry(workspace, name), definitions.get(name)) for name in sorted(names)]
@@ -60,7 +60,7 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
     :param limit: how many of the latest refreshes and versions.
     :raises TableNotFoundError: when the catalog does not have it.
     """
-    entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
     versions = workspace.staging(identifier, entry.format).versions(identifier.path)
@@ -83,7 +83,7 @@ def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version
 
 def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
     try:
-        return workspace.catalog(identifier.catalog).get_table(identifier.path)
+        return workspace.readable(identifier.catalog).get_table(identifier.path)
     except TableNotFoundError:
         return None
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.commands import COMMANDS, Command, Group
+from airflow_dynamic_tables.cli.arguments import Command, Group
+from airflow_dynamic_tables.cli.catalog_commands import CATALOG_COMMANDS
+from airflow_dynamic_tables.cli.commands import COMMANDS
 from airflow_dynamic_tables.cli.main import main
 
 
@@ -29,6 +31,8 @@ def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
         "validate", "plan", "schema", "list", "show", "history", "create", "refresh", "rollback", "publish",
         "abort", "gc",
+        "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
+        "drop-database", "create-view", "drop-view", "create-function", "drop-function",
         "db upgrade",
     ]  # fmt: skip
 
@@ -50,7 +54,21 @@ def test_every_command_has_help(line: str, capsys: pytest.CaptureFixture[str]) -
         assert " ".join(argument.help.split()) in printed
 
 
-@pytest.mark.parametrize("line", ["list", "show", "history", "plan", "create", "refresh", "rollback", "publish", "gc"])
+_LISTINGS = [
+    "list",
+    "show",
+    "history",
+    "plan",
+    "create",
+    "refresh",
+    "rollback",
+    "publish",
+    "gc",
+    *(command.name for command in CATALOG_COMMANDS),
+]
+
+
+@pytest.mark.parametrize("line", _LISTINGS)
 def test_every_listing_takes_output(line: str) -> None:
     output = next(argument for argument in COMMAND_LINES[line].arguments if "--output" in argument.flags)
     assert output.options["choices"] == ("table", "json", "yaml")
@@ -66,6 +84,10 @@ def test_every_listing_takes_output(line: str) -> None:
         ["refresh"],
         ["refresh", "t", "--partition", "2024-01-01"],
         ["history", "--limit", "0"],
+        ["describe"],
+        ["create-database", "d", "--property", "novalue"],
+        ["create-function", "f", "--language", "perl", "--as", "x"],
+        ["create-function", "f", "--as", "x"],
         ["db"],
     ],
 )

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, InvalidPartitionError, NotEmptyError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
+from airflow_dynamic_tables.services.objects import ObjectSummary
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +95,25 @@ def test_a_wrong_catalogs_file_is_reported(tmp_path: Path) -> None:
     answered, message = DynamicTableCatalogHook(catalogs_file=tmp_path / "catalogs.yaml").test_connection()
     assert not answered
     assert message.startswith(f"{tmp_path}/catalogs.yaml:1:1: cannot be read")
+
+
+def test_catalogs_are_looked_at_and_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "catalogs.yaml").write_text("catalogs: [{name: lake, type: sql, default-database: sales}]")
+    hook = connect(monkeypatch, "some", extra={"catalogs_file": str(tmp_path / "catalogs.yaml")})
+    assert [(found.name, found.type, found.writable) for found in hook.catalogs()] == [("lake", "sql", True)]
+    assert hook.create_database("raw", CatalogDatabase("As it came")) == "lake.raw"
+    assert [found.identifier for found in hook.databases()] == ["lake.raw", "lake.sales"]
+    assert hook.create_view("one", "SELECT 1 AS one", "One") == "lake.sales.one"
+    assert hook.tables() == hook.views("sales") == [ObjectSummary("lake.sales.one", "view")]
+    assert hook.create_function("raw.F", CatalogFunction("com.example.F")) == "lake.raw.F"
+    assert hook.functions("raw") == [ObjectSummary("lake.raw.f", "function")]
+    assert hook.describe("raw.f").value == CatalogFunction("com.example.F")
+    with pytest.raises(InvalidPartitionError, match="is not partitioned"):
+        hook.partitions("one", {"ds": "2024-01-01"})
+    with pytest.raises(NotEmptyError):
+        hook.drop_database("raw")
+    hook.drop_function("raw.f")
+    hook.drop_view("one")
+    hook.drop_database("raw")
+    assert [found.identifier for found in hook.databases("lake")] == ["lake.sales"]
+    assert hook.tables("lake.sales") == []

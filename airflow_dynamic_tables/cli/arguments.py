@@ -1,0 +1,79 @@
+"""What a command of the table is made of, and the arguments that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_dynamic_tables.cli import values
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument; ``options`` are keywords of ``argparse.ArgumentParser.add_argument``."""
+
+    flags: tuple[str, ...]
+    help: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`."""
+
+    name: str
+    help: str
+    function: str
+    arguments: tuple[Argument, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several commands behind one word."""
+
+    name: str
+    help: str
+    commands: tuple[Command, ...]
+
+
+DEFINITIONS = Argument(
+    ("--definitions",),
+    "YAML file or folder of definitions (default: $DYNAMIC_TABLES_DEFINITIONS, else ./dags/definitions, "
+    "else $AIRFLOW_HOME/dags/definitions)",
+    {"metavar": "PATH"},
+)
+CATALOGS = Argument(
+    ("--catalogs",),
+    "YAML file that names the catalogs (default: $DYNAMIC_TABLES_CATALOGS, else catalogs.yaml in or beside the "
+    "folder of the definitions, else every catalog is embedded)",
+    {"metavar": "PATH"},
+)
+DATABASE_URL = Argument(
+    ("--database-url",),
+    "SQLAlchemy URL of the ledger and the embedded catalogs (default: $DYNAMIC_TABLES_DATABASE_URL, else SQLite under "
+    "$AIRFLOW_HOME/dynamic_tables)",
+    {"metavar": "URL"},
+)
+OUTPUT = Argument(
+    ("-o", "--output"),
+    "how to print: table (default), json or yaml; json and yaml hold every field",
+    {"choices": ("table", "json", "yaml"), "default": "table"},
+)
+SCHEDULE_TIME = Argument(
+    ("--schedule-time",),
+    "the tick to work for, 'YYYY-MM-DD HH:MM:SS' in the table's time zone, or ISO 8601 with an offset "
+    "(default: the table's latest tick)",
+    {"metavar": "TIME", "type": values.schedule_time},
+)
+LIMIT = Argument(
+    ("--limit",), "how many of the latest refreshes (default: 20)", {"type": values.positive, "default": 20, "metavar": "N"}
+)
+DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
+TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})
+TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})
+TOKEN = Argument(("token",), "the token of the refresh, as its error and history -o json name it", {"metavar": "TOKEN"})
+ONE_TABLE = Argument(("table",), "only this table (default: all)", {"metavar": "TABLE", "nargs": "?"})
+
+STATE = (DEFINITIONS, CATALOGS, DATABASE_URL, DEBUG)
