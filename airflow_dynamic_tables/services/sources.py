@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from airflow_dynamic_tables.catalog.values import CatalogView
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.values import CatalogTable, CatalogView
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
 from airflow_dynamic_tables.exceptions import (
@@ -30,10 +31,11 @@ def bind_sources(
     :raises UpstreamError: when a dynamic table has no version yet.
     :raises UnsupportedError: when an Iceberg table cannot be read without the Iceberg runtime.
     """
-    return tuple(
-        _bind(workspace, table, identifier, sources.get(identifier), _view_name(identifier, number))
-        for number, identifier in enumerate(table.upstream)
-    )
+    bindings = []
+    for number, identifier in enumerate(table.upstream):
+        source = sources.get(identifier) or _described(workspace, identifier)
+        bindings.append(_bind(workspace, table, identifier, source, _view_name(identifier, number)))
+    return tuple(bindings)
 
 
 def _bind(
@@ -46,6 +48,25 @@ def _bind(
     if source is not None and source.format != "iceberg":
         return _bind_files(source, view)
     return _bind_table(workspace, table, identifier, view)
+
+
+def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | None:
+    """A table that only a view names, when its catalog knows no more of it than where its rows are."""
+    from airflow_dynamic_tables.catalog.sql import SqlCatalog
+
+    catalog = workspace.readable(identifier.catalog)
+    try:
+        entry = catalog.get_table(identifier.path)
+    except (TableNotFoundError, UnsupportedError):
+        return None
+    if not isinstance(entry, CatalogTable):
+        return None
+    if entry.format == "jdbc":
+        return Source(identifier, entry.format)
+    if entry.format == "iceberg" or not isinstance(catalog, SqlCatalog | MemoryCatalog):
+        return None
+    schema = ", ".join(f"{quote(column.name)} {column.type}" for column in entry.columns)
+    return Source(identifier, entry.format, entry.location, entry.partition_keys, schema or None, entry.options)
 
 
 def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pyarrow_job import write_numbers
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.plan import FunctionBinding, RefreshPlan
+from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
@@ -115,6 +116,20 @@ class TestViews:
         create_view(workspace, BIG, "SELECT x FROM numbers")
         with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):
             begin(workspace, request_of(definitions, TOTAL, "t1"))
+
+    def test_a_table_that_only_the_view_names_is_read_as_its_catalog_describes_it(
+        self, workspace: Workspace, definitions: Definitions, tmp_path: Path
+    ) -> None:
+        (tmp_path / "raw").mkdir()
+        (tmp_path / "raw" / "part.csv").write_text("x\n1\n")
+        raw = CatalogTable((Column("x", "bigint"),), format="csv", location=str(tmp_path / "raw"), options={"header": "true"})
+        workspace.catalog("lake").create_table(ObjectPath("sales", "raw"), raw)
+        create_view(workspace, BIG, "SELECT x FROM raw")
+        plan = begin(workspace, request_of(definitions, TOTAL, "t1"))
+        assert isinstance(plan, RefreshPlan)
+        (source,) = plan.sources
+        assert (source.format, source.schema, source.options) == ("csv", "`x` bigint", {"header": "true"})
+        assert [Path(file).name for file in source.files] == ["part.csv"]
 
     def test_a_source_that_is_no_view(self, workspace: Workspace, definitions: Definitions) -> None:
         with pytest.raises(ConfigurationError, match=r"lake\.sales\.big is declared as a view but does not exist"):
