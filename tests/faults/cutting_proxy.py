@@ -46,6 +46,7 @@ class CuttingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.fault: Fault | None = None
+        self.struck = Event()
         self._wires: list[Wire] = []
         self._pumps: list[Thread] = []
 
@@ -80,6 +81,7 @@ class CuttingProxy:
                 if wire.swaps and b"COMMIT\0" in data and self.fault is not None:
                     fault, self.fault = self.fault, None
                     fault(wire, data)
+                    self.struck.set()
                 else:
                     wire.server.sendall(data)
         wire.cut()

@@ -147,6 +147,7 @@ def _is_unknown(cable: Cable, fault: str) -> None:
         refresh(cable.site, LOST)
     assert len(data_files(cable.site, "lost")) == 4, "plan, result and two files of data"
     if fault.startswith("down"):
+        assert cable.proxy.struck.wait(300), "whoever stops the server would wait for the new one to end"
         cable.server.start()
     with cable.site.open() as workspace:
         stage, told = workspace.ledger.get_stage("lost"), workspace.ledger.get_refresh("lost")
