@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,9 @@ def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be th
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)  # the workers need the libraries that the driver has
+        session = builder.getOrCreate()
     yield session
     session.stop()
 
