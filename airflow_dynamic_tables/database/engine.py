@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,6 +18,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError, MissingExtraError
 
@@ -152,6 +154,16 @@ def _connect_args(url: URL) -> dict[str, Any]:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver must not begin transactions of its own
     connection.execute("PRAGMA busy_timeout = 60000")
+    _use_wal(connection)
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+
+
+# SQLite does not wait for whoever writes to a new file when the file is to change its journal, whatever the timeout says.
+@retry(retry=retry_if_exception(_is_locked), stop=stop_after_delay(60), wait=wait_random(0.01, 0.1), reraise=True)
+def _use_wal(connection: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,19 @@ class TestSchema:
                 return connection.execute(select(databases)).all()
 
         assert at_once(8, use) == [[]] * 8
+
+    def test_a_new_sqlite_file_that_somebody_writes_to_is_waited_for(self, tmp_path: Path) -> None:
+        def use() -> object:
+            with Database(f"sqlite:///{tmp_path}/state.db").transaction() as connection:
+                return connection.execute(select(databases)).all()
+
+        with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other, ThreadPoolExecutor() as pool:
+            other.execute("BEGIN IMMEDIATE")
+            using = pool.submit(use)
+            with pytest.raises(TimeoutError):
+                using.result(timeout=1)
+            other.execute("COMMIT")
+            assert using.result(timeout=300) == []
 
     @pytest.mark.postgres
     def test_postgresql_waits_for_a_person(self, postgres: PostgresServer) -> None:
