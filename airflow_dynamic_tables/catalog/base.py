@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
+    CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
     CatalogView,
@@ -280,6 +281,15 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises TableNotFoundError: when it is missing.
         :raises CatalogError: when the kinds differ.
         """
+
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        """Make a dynamic table of a table that something else made; its rows stay until a refresh replaces them.
+
+        :return: False when it is a dynamic table already, and stays as it is.
+        :raises TableNotFoundError: when it is missing.
+        :raises UnsupportedError: when it cannot be a dynamic table.
+        """
+        raise self._unsupported("adopting tables")
 
     @abstractmethod
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from hive_metastore.ttypes import EnvironmentContext, Table
 
 from airflow_dynamic_tables.catalog.hive_databases import MAX_NAME, HiveDatabases
-from airflow_dynamic_tables.catalog.hive_tables import KIND, from_hive, to_hive, update
+from airflow_dynamic_tables.catalog.hive_tables import KIND, adopted, from_hive, to_hive, update
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
@@ -84,6 +84,13 @@ class HiveEntries(HiveDatabases):
         except TableNotFoundError:
             if not ignore_if_not_exists:
                 raise
+
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        """See :meth:`ReadableWritableCatalog.adopt_table`."""
+        if isinstance(self.get_table(path), CatalogDynamicTable):
+            return False
+        self._change(path, lambda found: adopted(self.name, path, found, table))
+        return True
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""

@@ -97,6 +97,33 @@ def update(catalog: str, found: Table, table: AnyTable) -> None:
         _update_storage(found, table)
 
 
+def adopted(catalog: str, path: ObjectPath, found: Table, table: CatalogDynamicTable) -> None:
+    """Make a dynamic table of a table of the metastore, with the rows it has.
+
+    :raises UnsupportedError: when its files cannot be replaced by files that Spark writes for a Hive table.
+    """
+    parameters, keys = found.parameters or {}, partition_keys_of(found)
+    serde = found.sd.serdeInfo.serializationLib if found.sd.serdeInfo else None
+    obstacles = {
+        "it is a view": found.tableType == "VIRTUAL_VIEW",
+        f"its format is {format_of(found)} and not {table.format}": format_of(found) != table.format,
+        "Hive cannot read its files": table.format not in STORAGES or serde != STORAGES[table.format].serde,
+        f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
+        "it is transactional": parameters.get("transactional", "").lower() == "true",
+        "its files are in buckets": bool(found.sd.bucketCols),
+        "Spark alone knows its partitions": bool(keys) and not found.partitionKeys,
+    }
+    if reasons := [reason for reason, stands in obstacles.items() if stands]:
+        raise UnsupportedError(f"{path} in catalog {catalog} cannot be adopted: {reasons[0]}.")
+    # Spark would look for the files of a table of its own where they were.
+    found.parameters = {key: value for key, value in parameters.items() if key not in (PROVIDER, "spark.sql.partitionProvider")}
+    found.parameters["EXTERNAL"], found.tableType = "TRUE", "EXTERNAL_TABLE"
+    (found.sd.serdeInfo.parameters or {}).pop("path", None)
+    properties = {key: value for key, value in found.parameters.items() if not is_technical(key)}
+    comment = table.comment or found.parameters.get("comment")
+    update(catalog, found, replace(table, columns=columns_of(found), comment=comment, properties=properties))
+
+
 def from_hive(catalog: str, found: Table) -> AnyTable:
     """The value that a table of the metastore is."""
     parameters = found.parameters or {}
@@ -150,10 +177,10 @@ def _update_storage(found: Table, table: CatalogTable | CatalogDynamicTable) -> 
         found.parameters.pop(PROVIDER, None)
         if table.format not in STORAGES:
             found.parameters[PROVIDER] = table.format
-    place = {"path": location} if PROVIDER in found.parameters and location else {}
-    # Every reader needs the options of a table; those of a dynamic table are its refreshes' own.
-    options = table.options if isinstance(table, CatalogTable) else {}
-    found.sd.serdeInfo.parameters = {"serialization.format": "1", **options, **place}
+    if isinstance(table, CatalogTable):  # every reader needs its options; those of a dynamic table are its refreshes' own
+        found.sd.serdeInfo.parameters = {"serialization.format": "1", **table.options}
+    if PROVIDER in found.parameters and location:
+        found.sd.serdeInfo.parameters["path"] = location
     found.sd.location = location
     if (table.columns, table.partition_keys) != (columns_of(found), partition_keys_of(found)):
         set_columns(found, table.columns, table.partition_keys)

@@ -1,4 +1,4 @@
-"""``create``, ``rollback``, ``publish``, ``abort``, ``gc`` and ``db upgrade``: what changes the state without a job."""
+"""``create``, ``adopt``, ``rollback``, ``publish``, ``abort``, ``gc`` and ``db upgrade``: changing the state without a job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from argparse import Namespace
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, identifier, named_tables
+from airflow_dynamic_tables.cli.project import definitions, identifier, named_table, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace
-from airflow_dynamic_tables.services.lifecycle import create
+from airflow_dynamic_tables.services.lifecycle import adopt, create
 from airflow_dynamic_tables.services.quarantine import publish, reject
 from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
 from airflow_dynamic_tables.services.sweeping import sweep
@@ -27,6 +27,16 @@ def create_(arguments: Namespace) -> int:
         done = [{"identifier": str(table.identifier), "registration": create(state, table)} for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
+
+
+def adopt_(arguments: Namespace) -> int:
+    """Make a dynamic table of a table that is there already, and print what became of it."""
+    defined, _ = definitions(arguments)
+    table = named_table(defined, arguments.table)
+    with workspace(arguments) as state:
+        registration = adopt(state, table)
+    output.record({"identifier": str(table.identifier), "registration": registration}, arguments.output)
+    return OK
 
 
 def gc(arguments: Namespace) -> int:

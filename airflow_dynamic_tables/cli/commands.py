@@ -94,6 +94,14 @@ COMMANDS: tuple[Command | Group, ...] = (
         "too; no data is written.",
     ),
     Command(
+        "adopt",
+        "make a dynamic table of a Hive table that is there already",
+        f"{_PACKAGE}.changing.adopt_",
+        (TABLE, *STATE, OUTPUT),
+        "Make the defined table of a table of the same name that is in the Hive metastore already. Its rows stay where they are, "
+        "and every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
+    ),
+    Command(
         "refresh",
         "run one refresh now, without Airflow",
         f"{_PACKAGE}.refreshing.refresh",

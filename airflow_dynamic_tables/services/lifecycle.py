@@ -17,6 +17,7 @@ class Registration(StrEnum):
     CREATED = "created"
     ALTERED = "altered"
     UNCHANGED = "unchanged"
+    ADOPTED = "adopted"
 
 
 def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobState.INITIALIZING) -> Registration:
@@ -33,13 +34,24 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
         catalog.create_table(path, _entry(table, job_state), ignore_if_exists=True)
         return Registration.CREATED
     if not isinstance(found, CatalogDynamicTable):
-        raise CatalogError(f"{table.identifier} exists and is no dynamic table; drop it or choose another name.")
+        raise CatalogError(f"{table.identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
     wanted = _entry(table, max(job_state, found.refresh_handler.job_state, key=list(JobState).index))
     wanted = replace(wanted, columns=found.columns, location=found.location, snapshot=found.snapshot, properties=found.properties)
     if wanted == found:
         return Registration.UNCHANGED
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
+
+
+def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
+    """Make a dynamic table of a table that is there already; no data is written, and what it holds stays readable.
+
+    :raises TableNotFoundError: when there is none.
+    :raises UnsupportedError: when its catalog cannot do that, or the table does not fit the definition.
+    """
+    catalog = workspace.catalog(table.identifier.catalog)
+    is_new = catalog.adopt_table(table.identifier.path, _entry(table, JobState.INITIALIZING))
+    return Registration.ADOPTED if is_new else Registration.UNCHANGED
 
 
 def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
