@@ -25,6 +25,7 @@ from airflow_dynamic_tables.formats.hive import (
     PREFIX,
     PROVIDER,
     REVISION,
+    SCHEMA,
     SNAPSHOT,
     STORAGES,
     columns_of,
@@ -110,7 +111,7 @@ def adopted(catalog: str, path: ObjectPath, found: Table, table: CatalogDynamicT
         "Hive cannot read its files": table.format not in STORAGES or serde != STORAGES[table.format].serde,
         f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
         "it is transactional": parameters.get("transactional", "").lower() == "true",
-        "its files are in buckets": bool(found.sd.bucketCols),
+        "its files are in buckets": bool(found.sd.bucketCols) or f"{SCHEMA}.numBuckets" in parameters,
         "Spark alone knows its partitions": bool(keys) and not found.partitionKeys,
     }
     if reasons := [reason for reason, stands in obstacles.items() if stands]:
