@@ -18,13 +18,14 @@ from urllib.parse import quote
 from airflow import __version__ as airflow_version
 from airflow.exceptions import SerializationError
 from airflow.providers.common.compat.sdk import DAG, Asset, Param, conf
-from airflow.sdk import CronTriggerTimetable, get_parsing_context
+from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.services.previewing import not_supported_yet
@@ -39,6 +40,9 @@ START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 
 RETRIES = 2
 RETRY_DELAY = timedelta(minutes=5)
+
+DECISIONS = 15
+"""How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
 
 Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
@@ -117,6 +121,8 @@ def _readers(definitions: Definitions) -> Readers:
 def build_dag(table: DynamicTable, definitions: Definitions, state: State | None = None, readers: Readers | None = None) -> DAG:
     """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness.
 
+    When a refresh may end in quarantine, ``decide`` comes after it.
+
     :param definitions: where its parents and sources are looked up.
     :param readers: the dynamic tables that read each table; default: found in the definitions.
     """
@@ -127,27 +133,33 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         schedule=CronTriggerTimetable(table.cron, timezone=table.timezone) if table.cron else None,
         start_date=table.start_date or START_DATE,
         catchup=False,
-        max_active_runs=1,
+        # A run waits while somebody decides; the next refresh need not.
+        max_active_runs=DECISIONS + 1 if table.may_be_quarantined else 1,
         max_active_tasks=1,
         tags=[TAG, *table.tags],
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
     )
     needed = definitions.needed_by(table)
-    DynamicTableRefreshOperator(
+    common = {
+        "dag": dag,
+        "catalog_conn_id": state.conn_id,
+        "catalogs_file": state.catalogs_file,
+        "poll_interval": state.poll_interval,
+        "outlets": [asset_of(table.identifier)],
+        **_task_settings(table),
+    }
+    refresh = DynamicTableRefreshOperator(
         task_id="refresh",
-        dag=dag,
         table=table,
         sources={name: definitions.sources[name] for name in needed if name in definitions.sources},
         parents=parents_of(needed, definitions.tables),
-        catalog_conn_id=state.conn_id,
-        catalogs_file=state.catalogs_file,
-        poll_interval=state.poll_interval,
         inlets=[asset_of(name) for name in table.upstream],
-        outlets=[asset_of(table.identifier)],
         max_active_tis_per_dag=1,
-        **_task_settings(table),
+        **common,
     )
+    if table.may_be_quarantined:
+        refresh >> DecideOperator(task_id="decide", table=table.identifier, trigger_rule=TriggerRule.ALL_FAILED, **common)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
     dag.params.update(_params(table))
     return dag

@@ -18,12 +18,10 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
-    Asset,
     BaseHook,
 )
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.partitions import describe
 from airflow_dynamic_tables.core.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable, Source
@@ -31,11 +29,13 @@ from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
     JobFailedError,
+    QuarantinedError,
     SchemaEvolutionError,
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
 from airflow_dynamic_tables.services.completing import complete
 from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
@@ -58,7 +58,7 @@ from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError)
+_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, QuarantinedError)
 """Errors that another try would only repeat."""
 
 _ABORT_SECONDS = 3
@@ -243,14 +243,4 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
 
     def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
         refresh = workspace.ledger.get_refresh(request.token)
-        report: dict[str, Any] = {
-            "version": version.number,
-            "rows": refresh.rows if refresh else None,
-            "partitions": [describe(partition) for partition in refresh.partitions] if refresh else [],
-            "schedule_time": request.schedule_time.isoformat(),
-            "refresh": request.token,  # Airflow would mask a key named token
-        }
-        for asset in self.outlets:
-            if isinstance(asset, Asset):
-                context["outlet_events"][asset].extra = dict(report)
-        return report
+        return report_commit(context, self.outlets, version, refresh, request.schedule_time)

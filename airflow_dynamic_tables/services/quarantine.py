@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import takewhile
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.plan import RefreshPlan
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
@@ -57,7 +58,7 @@ def publish(workspace: Workspace, token: str) -> Version:
     ledger.move_stage(token, (StageState.QUARANTINED,), StageState.COMMITTING, process=current_process(), lease_until=lease)
     try:
         with lease_kept(workspace, token):
-            version = land(workspace, planned, result, before_publish=lambda: _check_up_to_date(workspace, stage, planned.base))
+            version = land(workspace, planned, result, before_publish=lambda: _check_up_to_date(workspace, stage, planned))
     except (StageRejectedError, ConflictError):
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
         raise
@@ -89,6 +90,12 @@ def supersede(workspace: Workspace, table: str) -> None:
         log.exception("Could not abort what is obsolete in quarantine of %s; the next sweep does it.", table)
 
 
+def stage_of_owner(workspace: Workspace, table: str, owner: str) -> Stage | None:
+    """The stage of the latest try of a piece of work, whatever became of it."""
+    stages = workspace.ledger.list_stages(table, tuple(StageState))
+    return next((stage for stage in reversed(stages) if stage.owner == owner), None)
+
+
 def why_over(workspace: Workspace, stage: Stage) -> str | None:
     """Why a stage need not stay in quarantine; ``None`` when somebody still has to decide."""
     committed = workspace.ledger.list_stages(stage.table, (StageState.COMMITTED,))
@@ -104,16 +111,17 @@ def _overtakes(newer: Stage, stage: Stage) -> bool:
     return newer.opened_at > stage.opened_at and newer.overlaps(stage)
 
 
-def _check_up_to_date(workspace: Workspace, stage: Stage, base: str | None) -> None:
+def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:
     """Refuse to overwrite what was committed after the stage was opened; asked of the table itself, whatever the ledger lacks."""
     workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING)  # or somebody else settled it
     identifier = TableIdentifier.parse(stage.table)
-    newest_first = reversed(workspace.staging(identifier, stage.format).versions(identifier.path))
-    for version in takewhile(lambda version: version.snapshot != base, newest_first):
+    newest_first = workspace.staging(identifier, stage.format).versions(identifier.path)[::-1]
+    for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)
-        if newer is None or _overtakes(newer, stage):
+        fresher = not stage.partitions and version.data_timestamp and version.data_timestamp > planned.schedule_time
+        if newer is None or _overtakes(newer, stage) or fresher:
             raise ConflictError(
-                f"Version {version.number} of {stage.table} was committed after stage {stage.token} was written; "
+                f"Version {version.number} of {stage.table} was committed after stage {stage.token} was planned; "
                 f"publishing this would undo it, so run dynamic-tables abort {stage.token}"
             )
 

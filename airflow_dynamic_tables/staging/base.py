@@ -79,7 +79,8 @@ class RowCounts:
         """Sum up partitions and rows of files; an asked spec that leaves out keys stands for all their values."""
         rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
         for spec, count in files:
-            rows[tuple(spec.items())] += count
+            if count:
+                rows[tuple(spec.items())] += count
         wanted = {frozenset(spec.items()) for spec in asked}
         keys = {frozenset(spec) for spec in asked}
         replaced, held = 0, set()

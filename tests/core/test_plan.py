@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_dynamic_tables.core.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.plan import JobError, RefreshPlan, RefreshResult, SourceBinding, StagedFile
 from airflow_dynamic_tables.core.schema import Column
 
@@ -37,7 +38,11 @@ plans = st.builds(
     partition_keys=tuples,
     partitions=specs,
     sources=st.lists(bindings, max_size=2).map(tuple),
+    comment=st.none() | text,
     comments=mappings,
+    expectations=st.lists(st.builds(Expectation, text, st.sampled_from(Action), st.none() | text, tuples), max_size=2).map(tuple),
+    data_timestamp=st.none() | st.datetimes(timezones=offsets),
+    base=st.none() | text,
 )
 results = st.builds(
     RefreshResult,
@@ -48,6 +53,9 @@ results = st.builds(
     columns=st.lists(st.builds(Column, text, text, st.booleans(), st.none() | text), max_size=3).map(tuple),
     partitions=specs,
     seconds=st.dictionaries(text, st.floats(min_value=0, allow_nan=False, allow_infinity=False), max_size=3),
+    expectations=st.lists(st.builds(ExpectationResult, text, text, st.integers(min_value=0), st.none() | text), max_size=2).map(
+        tuple
+    ),
 )
 errors = st.builds(JobError, text, text)
 

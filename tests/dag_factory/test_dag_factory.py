@@ -183,3 +183,22 @@ def test_a_second_loader_can_leave_maintenance_to_the_first(folder: Path) -> Non
     load_dynamic_tables(namespace, folder, conn_id="other", maintenance=False)
     assert sorted(namespace) == [DAILY, TOTALS]
     assert namespace[DAILY].get_task("refresh").catalog_hook().conn_id == "other"
+
+
+def test_a_table_with_a_fuse_has_a_second_task_that_runs_only_when_the_refresh_failed(folder: Path) -> None:
+    (folder / "tables.yaml").write_text(TABLES + "    expectations: [{row_count: {min: 1}}]\n")
+    dags = load(folder)
+    assert (dags[DAILY].task_ids, dags[DAILY].max_active_runs) == (["refresh"], 1)
+    totals = dags[TOTALS]
+    assert totals.task_ids == ["refresh", "decide"]
+    refresh, decide = totals.tasks
+    assert (decide.upstream_task_ids, decide.trigger_rule) == ({"refresh"}, "all_failed")
+    assert decide.outlets == refresh.outlets == [asset_of(TableIdentifier("lake", "sales", "totals"))]
+    assert (totals.max_active_runs, refresh.max_active_tis_per_dag) == (16, 1), "later refreshes do not wait for a decision"
+    assert DagSerialization.to_dict(totals) == DagSerialization.to_dict(load(folder)[TOTALS])
+
+
+@pytest.mark.parametrize("action", ["warn", "fail"])
+def test_a_row_count_that_never_quarantines_needs_no_second_task(folder: Path, action: str) -> None:
+    (folder / "tables.yaml").write_text(TABLES + f"    expectations: [{{row_count: {{min: 1}}, action: {action}}}]\n")
+    assert load(folder)[TOTALS].task_ids == ["refresh"]

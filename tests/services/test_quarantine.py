@@ -229,7 +229,7 @@ def test_a_sweep_finishes_what_the_newer_refresh_did_not(
     with monkeypatch.context() as died:
         died.setattr("airflow_dynamic_tables.services.refreshing.supersede", lambda *_: None)
         run(workspace, requested("third"), numbers_job(*MANY))
-    with pytest.raises(ConflictError, match=r"Version 2 .* was committed after stage second was written"):
+    with pytest.raises(ConflictError, match=r"Version 2 .* was committed after stage second was planned"):
         publish(workspace, quarantined)
     assert numbers(workspace) == MANY
     assert state(workspace, quarantined)[0] == "QUARANTINED", "a refused commit is put back"
@@ -259,6 +259,16 @@ def test_of_two_in_quarantine_the_older_may_be_published_before_the_newer_but_no
     assert publish(workspace, "fourth").number == 3
     assert numbers(workspace) == (1,)
     assert history(workspace, "third").error == "superseded by fourth"
+
+
+def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
+    workspace: Workspace, quarantined: str, requested: Make, clock: Clock
+) -> None:
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("third", schedule_time=clock.time - timedelta(days=3)), numbers_job(1))
+    publish(workspace, quarantined)
+    with pytest.raises(ConflictError, match="Version 2"):
+        publish(workspace, "third")
 
 
 def test_a_stage_that_was_tampered_with_is_refused_and_put_back(workspace: Workspace, quarantined: str) -> None:

@@ -20,6 +20,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.staging.base import RowCounts
 
 
 def test_the_first_commit_makes_the_table_with_its_rows(bench: Bench) -> None:
@@ -289,3 +290,19 @@ def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) ->
     assert content.snapshot == bench.staging.snapshot(bench.path)
     assert len(content.files) == 2
     assert sorted(content.schema.split(", ")) == ["`ds` string", "`n` bigint"]
+
+
+def test_rows_are_counted_by_partition(bench: Bench) -> None:
+    assert bench.staging.count(bench.path, ()) is None
+    bench.refresh({"1": [1], "2": [2, 3], "3": [4, 5, 6]})
+    bench.refresh({}, "3")
+    bench.refresh({"2": [7, 8, 9]}, "2")
+    assert bench.staging.count(bench.path, ()) == RowCounts(replaced=4, held=0, total=4, partitions=2)
+    asked = ({"ds": "2"}, {"ds": "3"}, {"ds": "9"})
+    assert bench.staging.count(bench.path, asked) == RowCounts(replaced=3, held=1, total=4, partitions=2)
+
+
+def test_rows_of_an_unpartitioned_table_are_counted(bench: Bench) -> None:
+    bench.partition_keys = ()
+    bench.refresh({"a": [1], "b": [2, 3]})
+    assert bench.staging.count(bench.path, ()) == RowCounts(replaced=3, held=0, total=3, partitions=1)

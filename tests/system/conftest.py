@@ -42,6 +42,10 @@ dynamic_tables:
     refresh_mode: full
     schedule: 0 0 1 1 *
     query: SELECT x FROM never
+  - name: fused
+    freshness: 1 day
+    query: SELECT 1 AS x
+    expectations: [{{row_count: {{min: 2}}}}]
   - name: endless
     freshness: 1 day
     query: SELECT id, reflect('java.lang.Thread', 'sleep', 3600000L) AS slept FROM orders

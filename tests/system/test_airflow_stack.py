@@ -29,7 +29,7 @@ def revenue(stack: Stack, table: str) -> dict[str, float]:
 @pytest.fixture(scope="module", autouse=True)
 def parsed(stack: Stack) -> None:
     """Wait for the DAGs; the one that waits a minute for its parent begins at once."""
-    until("DAGs", lambda: stack.get("/dags")["total_entries"] == 7)
+    until("DAGs", lambda: stack.get("/dags")["total_entries"] == 8)
     stack.unpause(dag("late"))
 
 
@@ -54,7 +54,7 @@ def test_a_broken_file_is_one_import_error_and_hides_no_dag(stack: Stack) -> Non
     (error,) = until("import error", lambda: stack.get("/importErrors")["import_errors"])
     assert error["filename"] == "definitions/broken.yaml"
     assert "definitions/broken.yaml:3:5: unknown key 'freshnes'; did you mean 'freshness'?" in error["stack_trace"]
-    tables = ("daily", "endless", "late", "never", "totals", "weekly")
+    tables = ("daily", "endless", "fused", "late", "never", "totals", "weekly")
     assert sorted(found["dag_id"] for found in stack.get("/dags")["dags"]) == [*map(dag, tables), "dynamic_tables__maintenance"]
     assert not any(found["is_stale"] or found["has_import_errors"] for found in stack.get("/dags")["dags"])
 

@@ -1,0 +1,116 @@
+"""The task ``decide`` of a table whose refreshes may end in quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
+from airflow.sdk import exceptions as airflow_exceptions
+from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError, DynamicTableError
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
+from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.operators.reporting import report_commit
+from airflow_dynamic_tables.services.quarantine import publish, reject, stage_of_owner
+from airflow_dynamic_tables.services.stages import reconcile
+from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+PUBLISH, ABORT = "Publish", "Abort"
+
+_ANSWERS_RESUME = hasattr(airflow_exceptions, "TaskAwaitingInput")
+"""Whether an answer resumes a deferred task by itself: since Airflow 3.3."""
+
+_CURABLE = (CatalogUnavailableError, CommitUnknownError)
+"""Errors after which another try may find the decision carried out."""
+
+
+class DecideOperator(BaseOperator):
+    """After a refresh that failed: ask whether what it left in quarantine is published, and do that.
+
+    Whoever answers under *Required Actions* decides, and so does who publishes or aborts it by other means; meanwhile the task
+    is deferred. It succeeds, with an asset event, when the stage was committed, and fails otherwise: when it was aborted, and
+    when there is nothing to decide because the refresh failed for another reason.
+
+    :param table: the table that is refreshed.
+    :param refresh_task_id: the task that refreshes it.
+    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
+    :param catalogs_file: the catalogs file, if there is one.
+    :param poll_interval: seconds between two looks at the stage.
+    """
+
+    ui_color = "#fbe9c6"
+
+    def __init__(
+        self,
+        *,
+        table: TableIdentifier,
+        refresh_task_id: str = "refresh",
+        catalog_conn_id: str = DEFAULT_CONNECTION,
+        catalogs_file: Path | None = None,
+        poll_interval: float = 30,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.refresh_task_id = refresh_task_id
+        self.catalog_conn_id = catalog_conn_id
+        self.catalogs_file = catalogs_file
+        self.poll_interval = poll_interval
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, unless that is decided already.
+
+        :return: version, rows, partitions, schedule time and token (``refresh``) of the commit, as its asset event has them.
+        """
+        return self._decide_or_fail(context, {})
+
+    def resume(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out what was decided.
+
+        :param event: the answer, or what :class:`QuarantineTrigger` fired.
+        """
+        return self._decide_or_fail(context, event)
+
+    def _decide_or_fail(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
+                return self._decide(context, workspace, event)
+        except DynamicTableError as error:
+            kind = AirflowException if isinstance(error, _CURABLE) else AirflowFailException
+            raise kind(str(error)) from None
+
+    def _decide(self, context: Context, workspace: Workspace, event: Mapping[str, Any]) -> dict[str, Any]:
+        ti = context["ti"]
+        stage = stage_of_owner(workspace, str(self.table), f"{ti.dag_id}/{ti.run_id}/{self.refresh_task_id}")
+        if stage is None:
+            raise AirflowFailException(f"Nothing is in quarantine; see why {self.refresh_task_id} failed.")
+        answer = event.get("chosen_options") or ()
+        if ABORT in answer:
+            user = (event.get("responded_by_user") or {}).get("name") or "somebody"
+            reject(workspace, stage.token, f"aborted by {user} in Airflow")
+        version = publish(workspace, stage.token) if PUBLISH in answer else reconcile(workspace, stage.token)
+        refresh = workspace.ledger.get_refresh(stage.token)
+        if version is not None:
+            return report_commit(context, self.outlets, version, refresh, refresh.schedule_time if refresh else None)
+        if stage.state is StageState.QUARANTINED and not answer:
+            self._ask(context, stage, refresh.error or "" if refresh else "")
+        reason = refresh.error if refresh else "nobody knows why"
+        raise AirflowFailException(f"Nothing of {self.table} was published: {reason}")
+
+    def _ask(self, context: Context, stage: Stage, what: str) -> NoReturn:
+        if _ANSWERS_RESUME:
+            upsert_hitl_detail(
+                ti_id=context["ti"].id, options=[PUBLISH, ABORT], subject=f"Publish {self.table}?", body=what, params={}
+            )
+        self.log.info("%s", what)
+        file = str(self.catalogs_file) if self.catalogs_file else None
+        trigger = QuarantineTrigger(stage.token, self.catalog_conn_id, file, self.poll_interval)
+        self.defer(trigger=trigger, method_name=self.resume.__name__)

@@ -1,0 +1,37 @@
+"""What a task says about a commit: its own result, and the same as extra of its asset events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import Asset
+
+from airflow_dynamic_tables.core.partitions import describe
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.ledger.base import Refresh
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+def report_commit(
+    context: Context, outlets: Iterable[object], version: Version, refresh: Refresh | None, schedule_time: datetime | None
+) -> dict[str, Any]:
+    """Put the report into every outlet's event.
+
+    :param refresh: what the ledger knows.
+    :return: version, rows, partitions, schedule time and token (``refresh``) of the commit.
+    """
+    report: dict[str, Any] = {
+        "version": version.number,
+        "rows": refresh.rows if refresh else None,
+        "partitions": [describe(partition) for partition in refresh.partitions] if refresh else [],
+        "schedule_time": schedule_time.isoformat() if schedule_time else None,
+        "refresh": version.token,  # Airflow would mask a key named token
+    }
+    for asset in outlets:
+        if isinstance(asset, Asset):
+            context["outlet_events"][asset].extra = dict(report)
+    return report
