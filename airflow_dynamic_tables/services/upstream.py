@@ -13,6 +13,12 @@ from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
 
+_NOT_WELL = {
+    RefreshState.FAILED: "its last refresh failed",
+    RefreshState.ABORTED: "its last refresh failed",
+    RefreshState.QUARANTINED: "its last refresh is in quarantine",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Parent:
@@ -26,12 +32,12 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class PendingParent:
-    """A parent that is not fresh enough: up to when it should be and is, and whether its last refresh failed."""
+    """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well."""
 
     identifier: TableIdentifier
     required: datetime
     data_timestamp: datetime | None
-    failed: bool
+    failed: RefreshState | None
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
@@ -55,8 +61,8 @@ def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> Pen
     if fresh is not None and fresh >= required:
         return None
     last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)
-    failed = last is not None and last.state in (RefreshState.FAILED, RefreshState.ABORTED) and last.schedule_time >= required
-    return PendingParent(parent.identifier, required, fresh, failed)
+    ended = last.state if last is not None and last.schedule_time >= required else None
+    return PendingParent(parent.identifier, required, fresh, ended if ended in _NOT_WELL else None)
 
 
 def late(waiting: Iterable[PendingParent]) -> UpstreamError:
@@ -65,7 +71,7 @@ def late(waiting: Iterable[PendingParent]) -> UpstreamError:
     code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"
     details = "; ".join(
         f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but "
-        + ("its last refresh failed" if parent.failed else _freshness(parent))
+        + (_NOT_WELL[parent.failed] if parent.failed else _freshness(parent))
         for parent in waiting
     )
     return UpstreamError(f"{code}: {details}.")

@@ -29,6 +29,7 @@ from airflow_dynamic_tables.services.refreshing import begin, run
 from airflow_dynamic_tables.services.stages import abort
 from airflow_dynamic_tables.services.status import sample
 from airflow_dynamic_tables.services.sweeping import sweep
+from airflow_dynamic_tables.services.upstream import Parent, late, pending
 from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
 
 YAML = """
@@ -265,7 +266,7 @@ def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
     workspace: Workspace, quarantined: str, requested: Make, clock: Clock
 ) -> None:
     with pytest.raises(QuarantinedError):
-        run(workspace, requested("third", schedule_time=clock.time - timedelta(days=3)), numbers_job(1))
+        run(workspace, requested("third", schedule_time=clock.time - timedelta(seconds=0.5)), numbers_job(1))
     publish(workspace, quarantined)
     with pytest.raises(ConflictError, match="Version 2"):
         publish(workspace, "third")
@@ -303,6 +304,18 @@ def test_tokens_that_are_not_in_quarantine(workspace: Workspace, requested: Make
 def test_the_first_version_has_nothing_to_be_compared_with(workspace: Workspace, requested: Make) -> None:
     run(workspace, requested("t1"), numbers_job(1))
     assert history(workspace, "t1").expectations[-1].detail == "1 rows"
+
+
+def test_who_waits_for_it_is_told(workspace: Workspace, requested: Make) -> None:
+    first = requested("first")
+    run(workspace, first, numbers_job(*MANY))
+    tomorrow = first.schedule_time + timedelta(days=1)
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("second", schedule_time=tomorrow), numbers_job(*FEW))
+    parent = Parent(first.table.identifier, "iceberg", "0 0 * * *", "UTC")
+    error = str(late(pending(workspace, [parent], tomorrow)))
+    assert error.startswith("UPSTREAM_FAILED: lake.sales.numbers must be fresh up to 2024-03-03")
+    assert error.endswith("but its last refresh is in quarantine.")
 
 
 DAY1, DAY2, DAY3 = ({"ds": f"2024-03-0{day}"} for day in (1, 2, 3))

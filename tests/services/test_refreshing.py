@@ -276,7 +276,7 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
     parents = parents_of(tables[TOTAL].upstream, tables)
     at = MARCH + timedelta(hours=10)
     (waiting,) = pending(workspace, parents, at)
-    assert (waiting.required, waiting.data_timestamp, waiting.failed) == (MARCH, None, False)
+    assert (waiting.required, waiting.data_timestamp, waiting.failed) == (MARCH, None, None)
     assert str(late([waiting])).startswith("UPSTREAM_LATE: lake.sales.numbers must be fresh up to 2024-03-01T00:00:00+00:00")
     with pytest.raises(ZeroDivisionError):
         run(workspace, request_, lambda _: 1 / 0)
