@@ -41,7 +41,7 @@ START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 RETRIES = 2
 RETRY_DELAY = timedelta(minutes=5)
 
-DECISIONS = 15
+MAX_DECISIONS = 16
 """How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
 
 Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
@@ -134,12 +134,19 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         start_date=table.start_date or START_DATE,
         catchup=False,
         # A run waits while somebody decides; the next refresh need not.
-        max_active_runs=DECISIONS + 1 if table.may_be_quarantined else 1,
+        max_active_runs=MAX_DECISIONS if table.may_be_quarantined else 1,
         max_active_tasks=1,
         tags=[TAG, *table.tags],
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
     )
+    _add_tasks(dag, table, definitions, state)
+    # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
+    dag.params.update(_params(table))
+    return dag
+
+
+def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, state: State) -> None:
     needed = definitions.needed_by(table)
     common = {
         "dag": dag,
@@ -160,9 +167,6 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
     )
     if table.may_be_quarantined:
         refresh >> DecideOperator(task_id="decide", table=table.identifier, trigger_rule=TriggerRule.ALL_FAILED, **common)
-    # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
-    dag.params.update(_params(table))
-    return dag
 
 
 def _task_settings(table: DynamicTable) -> dict[str, Any]:
