@@ -9,10 +9,11 @@ import re
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from metastore_server import HiveMetastore
 
 from airflow_dynamic_tables.cli.commands import COMMANDS, Group
 
@@ -21,6 +22,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglo
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+)\n")
+_METASTORE = "thrift://metastore:9083"
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 STAND_INS = {
@@ -50,6 +52,10 @@ class Block:
 
 def _blocks(page: Path) -> list[Block]:
     return [Block(*match.groups()) for match in _FENCE.finditer(page.read_text())]
+
+
+def _needs_metastore(page: Path) -> bool:
+    return _METASTORE in page.read_text()
 
 
 def _needs_spark(page: Path) -> bool:
@@ -83,10 +89,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=_name(page), marks=[pytest.mark.spark] if _needs_spark(page) else []) for page in PAGES]
 )
-def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    for block in _blocks(page):
+    blocks = _blocks(page)
+    if _needs_metastore(page):
+        metastore: HiveMetastore = request.getfixturevalue("hive_metastore")
+        blocks = [replace(block, text=block.text.replace(_METASTORE, metastore.uri)) for block in blocks]
+    for block in blocks:
         if block.language == "yaml":
             _check_yaml(block.file(project), project, environment)
         elif block.language == "python":
