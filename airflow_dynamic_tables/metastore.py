@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,9 @@ except ImportError as missing:
 
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 """Or the metastore would list every folder that an alteration names."""
+
+_TRIES = 6
+"""How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
 
 
 class Metastore:
@@ -58,6 +62,20 @@ class Metastore:
             raise
         self._give_back(client, transport)
         return answer
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """A call that can be repeated: made again when the metastore could not answer, e.g. as what it read was being dropped.
+
+        :raises CatalogUnavailableError: when there is no connection, or no try was answered.
+        """
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(0.05 * 2**attempt)
+            try:
+                return self.call(method, *arguments)
+            except MetaException as error:
+                refused = str(error.message)
+        raise CatalogUnavailableError(f"The Hive metastore at {self.uri} does not answer {method}: {refused}; try again.")
 
     def alter_table(self, table: Table, key: str, expected: str | None) -> None:
         """Replace a table's definition, provided that its parameter ``key`` still has the ``expected`` value.

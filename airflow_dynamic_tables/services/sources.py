@@ -142,10 +142,11 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
         view=view,
         format=content.format,
         version=content.snapshot,
-        files=content.files,
+        files=() if content.parts else content.files,
         base_path=content.base_path,
         schema=content.schema,
         partition_keys=content.partition_keys,
+        parts=content.parts,
     )
 
 

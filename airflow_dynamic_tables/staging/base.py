@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RefreshResult
+from airflow_dynamic_tables.core.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.retention import Retention
 from airflow_dynamic_tables.core.versions import Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
@@ -51,7 +51,7 @@ class TableContent:
     """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
 
     ``format`` is that of the table. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
-    has them; otherwise all columns are in the files.
+    has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
     """
 
     snapshot: str
@@ -60,6 +60,7 @@ class TableContent:
     format: str = "iceberg"
     base_path: str | None = None
     partition_keys: tuple[str, ...] = ()
+    parts: tuple[SourcePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

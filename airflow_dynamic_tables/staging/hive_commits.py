@@ -3,7 +3,7 @@
 The metastore compares nothing when it alters partitions, but it refuses the whole call when one of them is missing. So every
 commit first adds a *guard*, an empty partition of its own, and alters it in the same call. Who drops the guard has fenced the
 commit off. Dropping is guarded the same way: partitions go together with another such partition, or not at all, so that
-nobody who wakes up late drops what has rows again. ``docs/adr`` has the whole story.
+nobody who wakes up late drops what has rows again. ``docs/adr/0007-guard-partitions.md`` has the whole story.
 
 All partitions that a commit adds or empties lie in ``<stage>/empty`` until they get rows or are dropped.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hive_metastore.ttypes import (
     AddPartitionsRequest,
     DropPartitionsRequest,
+    MetaException,
     NoSuchObjectException,
     Partition,
     RequestPartsSpec,
@@ -26,7 +27,7 @@ from hive_metastore.ttypes import (
 from thrift.Thrift import TException
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
+from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
 from airflow_dynamic_tables.formats.hive import REVISION, partition_keys_of, partition_name, set_columns
 from airflow_dynamic_tables.metastore import Metastore
 from airflow_dynamic_tables.staging import hive_tables as tables
@@ -48,11 +49,15 @@ _BY_NAME = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a commit does to the partitions of a table: which get a folder, which become empty, which are not there yet."""
+    """What a commit does to the partitions of a table: which get a folder, which become empty, which are not there yet.
+
+    ``replaced`` are the folders that they lead to before.
+    """
 
     filled: Mapping[Values, Folder]
     emptied: frozenset[Values]
     missing: frozenset[Values]
+    replaced: tuple[str, ...]
 
     @property
     def count(self) -> int:
@@ -69,13 +74,12 @@ class PartitionCommits:
 
     def partitions(self, table: Table, wanted: Sequence[Values] | None = None) -> dict[Values, Partition]:
         """The partitions of a table by their values; those that are ``wanted``, or all."""
-        place = (self._path.database, self._path.name)
+        place = self._place
         if wanted is not None and len(wanted) <= _BY_NAME:
-            keys = [field.name for field in table.partitionKeys]
-            names = [partition_name(keys, values) for values in wanted]
-            found = self._metastore.call("get_partitions_by_names", *place, names) if names else []
+            names = [partition_name(_keys(table), values) for values in wanted]
+            found = self._metastore.ask("get_partitions_by_names", *place, names) if names else []
         else:
-            found = self._metastore.call("get_partitions", *place, tables.ALL)
+            found = self._metastore.ask("get_partitions", *place, tables.ALL)
         return {tuple(partition.values): partition for partition in found}
 
     def publish(self, table: Table, commit: Pending, changes: Changes, stage: str) -> bool:
@@ -83,6 +87,7 @@ class PartitionCommits:
 
         :param table: as it was read; nobody may have changed it since.
         :raises CatalogUnavailableError: when an answer was lost: nobody knows then.
+        :raises CommitUnknownError: when the metastore refuses to say.
         """
         try:
             self._swap(table, commit)
@@ -102,13 +107,14 @@ class PartitionCommits:
         except TException:
             return self.settle(commit, stage)
         self.complete(commit)
-        self._drop_guarded(stage, list(changes.emptied), guards)
+        self._drop_guarded(table, stage, list(changes.emptied), guards)
         return True
 
     def settle(self, commit: Pending, stage: str) -> bool:
         """Bring a commit to its end whoever makes it: completed when it landed; else it never will.
 
         :return: whether it landed.
+        :raises CommitUnknownError: when the metastore refuses to say.
         """
         # It may land until the guard is dropped; from there on it cannot.
         landed = self._fence(commit) or self.find_mark(commit.version.token) is not None
@@ -151,12 +157,13 @@ class PartitionCommits:
             return
         left = {values: one for values, one in self.partitions(table).items() if tables.is_at(one.sd.location, empty)}
         guards = [values for values, one in left.items() if tables.GUARD in (one.parameters or {})]
-        self._drop_guarded(stage, [values for values in left if values not in guards], guards)
+        self._drop_guarded(table, stage, [values for values in left if values not in guards], guards)
 
-    def _drop_guarded(self, stage: str, others: Sequence[Values], guards: Sequence[Values]) -> None:
+    def _drop_guarded(self, table: Table, stage: str, others: Sequence[Values], guards: Sequence[Values]) -> None:
         """Each call names a guard, so that of two who clear the same, one drops and the other does nothing."""
+        keys = _keys(table)
         for batch in _batches(others, guards):
-            self._drop(batch)
+            self._drop(keys, batch)
         delete_folder(f"{stage}/{tables.EMPTY}")
 
     def _add(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Values]:
@@ -209,10 +216,12 @@ class PartitionCommits:
             if tables.TOKEN in (found.parameters or {}):
                 return True
             try:
-                self._drop([commit.guard])
+                self._metastore.call("drop_partition", *self._place, list(commit.guard), False)
+            except NoSuchObjectException:
+                return False
             except TException:  # the metastore's database let the commit go first, or nobody
                 time.sleep(0.1 * 2**attempt)
-        raise CommitRejectedError(f"The metastore does not fence off the commit under way on {self._path}; try again.")
+        raise CommitUnknownError(f"The metastore does not fence off the commit under way on {self._path}; try again.")
 
     def _withdraw(self, commit: Pending) -> None:
         def change(table: Table) -> bool:
@@ -229,7 +238,8 @@ class PartitionCommits:
 
     def _change(self, change: Callable[[Table], bool]) -> None:
         """Change the table as it is now, unless ``change`` says that there is nothing to do."""
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
+            time.sleep(0.02 * attempt**2)
             table = tables.load(self._metastore, self._path)
             expected = tables.revision(table) if table is not None else None
             if expected is None or not change(table):
@@ -237,27 +247,23 @@ class PartitionCommits:
             tables.renew(table)
             try:
                 self._metastore.alter_table(table, REVISION, expected)
-            except ConflictError:
+            except (ConflictError, MetaException):
                 continue
             return
-        raise CommitRejectedError(f"{self._path} was changed by others {_ATTEMPTS} times meanwhile; try again.")
+        raise CommitUnknownError(f"{self._path} was changed by others {_ATTEMPTS} times while a commit was ended; try again.")
 
     def _guard(self, commit: Pending) -> Partition | None:
         try:
-            return self._metastore.call("get_partition", *self._place, list(commit.guard))
+            return self._metastore.ask("get_partition", *self._place, list(commit.guard))
         except NoSuchObjectException:
             return None
 
-    def _drop(self, partitions: Sequence[Values]) -> None:
+    def _drop(self, keys: Sequence[str], partitions: Sequence[Values]) -> None:
         """Drop all of them in one step, or none when one is missing."""
-        table = tables.load(self._metastore, self._path)
-        if table is None:
-            return
-        keys = [field.name for field in table.partitionKeys]
         names = RequestPartsSpec(names=[partition_name(keys, values) for values in partitions])
         request = DropPartitionsRequest(*self._place, parts=names, deleteData=False, ifExists=False, needResult=False)
         try:
-            self._metastore.call("drop_partitions_req", request)
+            self._metastore.ask("drop_partitions_req", request)
         except NoSuchObjectException:
             return  # somebody else did
 
@@ -266,8 +272,13 @@ class PartitionCommits:
         return self._path.database, self._path.name
 
 
+def _keys(table: Table) -> list[str]:
+    return [field.name for field in table.partitionKeys]
+
+
 def _batches(others: Sequence[Values], guards: Sequence[Values]) -> Iterator[list[Values]]:
-    """Every guard with some of the others; what no guard is left for stays."""
-    parts = [others[start : start + _BATCH] for start in range(0, len(others), _BATCH)]
-    for number, one in enumerate(guards):
-        yield [one, *(parts[number] if number < len(parts) else ())]
+    """Some of the others with a guard each; what no guard is left for stays."""
+    parts = [others[start : start + _BATCH] for start in range(0, len(others), _BATCH)] or [()]
+    for number, (part, one) in enumerate(zip(parts, guards, strict=False)):
+        rest = guards[number + 1 :] if number + 1 == len(parts) else ()
+        yield [*part, one, *rest]

@@ -36,6 +36,7 @@ from airflow_dynamic_tables.staging.checking import check_result, coverage
 from airflow_dynamic_tables.staging.hive_commits import Changes, PartitionCommits, Values
 from airflow_dynamic_tables.staging.hive_files import Folder, staged_partitions
 from airflow_dynamic_tables.staging.hive_guards import guard
+from airflow_dynamic_tables.staging.hive_orphans import write_replaced
 from airflow_dynamic_tables.staging.hive_tables import Pending
 from airflow_dynamic_tables.storage import delete_folder, exists, write_text
 
@@ -172,10 +173,11 @@ class HiveStagedTable(StagedTable):
             return self._create(request, staged)
         self._check_table(table)
         columns = tables.evolved(table, request.result.columns, keys)
-        changes = self._changes(table, staged) if keys else Changes(staged, frozenset(), frozenset())
+        changes = self._changes(table, staged) if keys else Changes(staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
             return False
         version = self._version(table, request)
+        write_replaced(stage, changes.replaced)
         before_publish()
         expected = tables.revision(table)
         if expected is None:  # nobody of us has changed it yet
@@ -194,7 +196,6 @@ class HiveStagedTable(StagedTable):
         context, location = self._context, self._location
         table = Table(tableName=self._path.name, dbName=self._path.database, owner=getpass.getuser(), tableType="EXTERNAL_TABLE")
         table.sd, table.partitionKeys = descriptor(self._format, location), []
-        table.createTime = table.lastAccessTime = table.retention = 0
         table.parameters = {"EXTERNAL": "TRUE", **context.properties, **({"comment": context.comment} if context.comment else {})}
         columns = tables.evolved(table, request.result.columns, context.partition_keys)
         set_columns(table, columns, context.partition_keys)
@@ -207,9 +208,7 @@ class HiveStagedTable(StagedTable):
         except AlreadyExistsException:
             return False
         except TException as error:
-            raise UnsupportedError(
-                f"The Hive metastore refuses table {self._path}: {getattr(error, 'message', error)}"
-            ) from error
+            raise _refused(self._path, error) from error
         return not context.partition_keys
 
     def _point_at(self, table: Table, staged: Mapping[Values, Folder]) -> None:
@@ -246,7 +245,12 @@ class HiveStagedTable(StagedTable):
             self._commits.clear(folder)  # a commit that came to no good end
         if left:
             return None
-        return Changes(staged, frozenset(replaced.keys() - staged.keys()), frozenset(staged.keys() - existing.keys()))
+        return Changes(
+            filled=staged,
+            emptied=frozenset(replaced.keys() - staged.keys()),
+            missing=frozenset(staged.keys() - existing.keys()),
+            replaced=tuple(one.sd.location for one in replaced.values()),
+        )
 
     def _version(self, table: Table, request: CommitRequest) -> Version:
         known = tables.versions(table)

@@ -91,7 +91,7 @@ def load(metastore: Metastore, path: ObjectPath) -> Table | None:
     :raises CatalogUnavailableError: when the metastore cannot be reached.
     """
     try:
-        return metastore.call("get_table", path.database, path.name)
+        return metastore.ask("get_table", path.database, path.name)
     except NoSuchObjectException:
         return None
 

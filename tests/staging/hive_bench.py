@@ -18,3 +18,10 @@ def hive_bench(metastore: Metastore, folder: Path, file_format: str = "parquet")
     database = f"sales_{uuid4().hex}"
     metastore.call("create_database", Database(database, None, f"file://{folder}/warehouse/{database}.db", {}))
     return Bench(HiveStaging(metastore, file_format), ObjectPath(database, "revenue"), hive_format=file_format)
+
+
+def uri_of(bench: Bench) -> str:
+    """Where the metastore of a bench is, for connections of one's own."""
+    staging = bench.staging
+    assert isinstance(staging, HiveStaging)
+    return staging.metastore.uri
