@@ -1,11 +1,12 @@
 # Two commands for a newcomer: make demo, make test. Each sets up everything it needs, once.
 PYTHON ?= python3
 BIN := .venv/bin
+CATALOG ?= sql
 
 .PHONY: demo test airflow faults bench setup
 
-demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables
-	@$(BIN)/python scripts/demo.py
+demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables; also CATALOG=hive
+	@$(BIN)/python scripts/demo.py $(CATALOG)
 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py

@@ -1,19 +1,22 @@
 """``make demo``: the main job on real input, start to end.
 
 TPC-H data, the definitions in ``dags/definitions``, and the DAGs that the factory makes of them, run by Airflow for one
-schedule time with real spark-submit; then what became of it.
+schedule time with real spark-submit; then what became of it. ``make demo CATALOG=hive`` does it in a Hive metastore.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
-from demo_home import BIN, DATA, DEFINITIONS, LOGS, SCALE, environment
+from demo_hive import running_metastore, write_hive_dags
+from demo_home import BIN, DAGS, DATA, HOME, LOGS, SCALE, environment
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -32,28 +35,46 @@ console = Console(soft_wrap=True)
 
 
 def main() -> int:
-    """Run the demo; progress on the screen, Airflow's and Spark's own output in log files."""
-    started = time.monotonic()
+    """Run the demo with the catalog that is named; ended by a signal, it leaves no process behind."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     LOGS.mkdir(parents=True, exist_ok=True)
-    environ = environment()
+    catalog, *others = sys.argv[1:] or ["sql"]
+    if others or catalog not in ("sql", "hive"):
+        sys.exit("make demo takes CATALOG=sql or CATALOG=hive.")
+    if catalog == "sql":
+        run(HOME, DAGS)
+        console.print("  make airflow                     start Airflow with these DAGs; it prints address and login")
+        console.print("  dags/definitions/*.yaml          add a table: its DAG appears by itself")
+        console.print("  .venv/bin/dynamic-tables --help  the same from the command line")
+        return 0
+    home = HOME / "hive"
+    with ExitStack() as stack:
+        with step("a Hive metastore on this machine"):
+            uri = stack.enter_context(running_metastore(home / "metastore"))
+        run(home, write_hive_dags(uri, home))
+    console.print("  docs/hive.md                     a metastore of your own; Spark, Hive and Trino on the same tables")
+    return 0
+
+
+def run(home: Path, dags: Path) -> None:
+    """Refresh all tables; progress on the screen, Airflow's and Spark's own output in log files."""
+    started = time.monotonic()
+    environ = environment(home, dags)
+    definitions = dags / "definitions"
     os.environ.update({name: environ[name] for name in ("AIRFLOW_HOME", "PATH")})
     with step(f"TPC-H data, scale {SCALE}, in .demo/data"):
         write_tpch(DATA, BIN / "tpchgen-cli", SCALE)
-    tables = load_definitions(DEFINITIONS).topological()
+    tables = load_definitions(definitions).topological()
     with step("airflow db migrate"):
         airflow("db-migrate", environ, "db", "migrate")
     for table in tables:
         dag_id = table.identifier.workflow_id
         with step(f"airflow dags test {dag_id} {SCHEDULE_TIME}"):
             airflow(dag_id, environ, "dags", "test", dag_id, SCHEDULE_TIME)
-    with Workspace(embedded_settings(environ, find_catalogs_file(DEFINITIONS))) as workspace:
+    with Workspace(embedded_settings(environ, find_catalogs_file(definitions))) as workspace:
         for table in tables:
             report(workspace, table)
     console.print(f"\n[bold green]{len(tables)} dynamic tables are fresh[/] after {time.monotonic() - started:.0f} s. What next:")
-    console.print("  make airflow                     start Airflow with these DAGs; it prints address and login")
-    console.print("  dags/definitions/*.yaml          add a table: its DAG appears by itself")
-    console.print("  .venv/bin/dynamic-tables --help  the same from the command line")
-    return 0
 
 
 @contextmanager

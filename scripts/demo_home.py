@@ -11,18 +11,18 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".demo"
 DATA = HOME / "data"
 LOGS = HOME / "logs"
-DEFINITIONS = ROOT / "dags" / "definitions"
+DAGS = ROOT / "dags"
 BIN = Path(sys.executable).parent
 SCALE = 0.01
 """TPC-H scale factor of the demo's data; 1 is about 1 GB."""
 
 
-def environment() -> dict[str, str]:
+def environment(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
     """Environment variables of the demo's Airflow: SQLite, no examples, Spark on this machine."""
     return {
         **os.environ,
-        "AIRFLOW_HOME": str(HOME / "airflow"),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW_HOME": str(home / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
