@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
 
 _HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, QuarantinedError)
 """Errors that another try would only repeat."""
+
+_DEATH_SECONDS = 1
+"""How long to wait for the end of a process that got SIGKILL: what it writes after that would outlive its stage."""
 
 _ABORT_SECONDS = 3
 """How long ``on_kill`` waits for the abort: Airflow sends SIGKILL five seconds after SIGTERM."""
@@ -143,8 +148,17 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             abort(workspace, token, "the Airflow task was stopped")
 
     def _kill_spark(self) -> None:
-        if self._hook is not None:
-            super().on_kill()
+        if self._hook is None:
+            return
+        # Without a supervisor Airflow's own logger raises, and before anything was killed.
+        self._hook._log = logging.getLogger(__name__)  # type: ignore[assignment]  # theirs takes more
+        super().on_kill()
+        if process := self._spark_submit():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_DEATH_SECONDS)
+
+    def _spark_submit(self) -> subprocess.Popen[str] | None:
+        return getattr(self._hook, "_submit_sp", None)
 
     def _refresh_or_fail(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
         try:
@@ -231,10 +245,14 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             super().execute(context)
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
             raise job_failure(plan, self._log_tail()) or self._submit_failure(error) from error
+        finally:
+            # The task's timeout, or a log that nobody takes: on_kill comes too late or not at all, and the stage goes next.
+            if (process := self._spark_submit()) and process.poll() is None:
+                self._kill_spark()
 
     def _submit_failure(self, error: Exception) -> JobFailedError:
         """The error of a spark-submit that ended before the job could speak, or did not even begin."""
-        process, tail = getattr(self._hook, "_submit_sp", None), self._log_tail()
+        process, tail = self._spark_submit(), self._log_tail()
         message = last_words(tail, process.returncode) if process and tail else str(error)
         return JobFailedError(message, log_tail="\n".join(tail))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
@@ -137,3 +140,37 @@ def test_a_stopped_task_starts_no_spark(home: Path) -> None:
     operator.on_kill()
     assert str(failure_of(operator)) == "The task was stopped before Spark began."
     assert not (home / "started").exists()
+
+
+WRITER = """#!/bin/sh
+for plan; do :; done
+stage=$(dirname "${plan#file://}")
+while :; do mkdir -p "$stage/data" && echo rows > "$stage/data/part-$((number += 1))"; done 2>/dev/null
+"""
+
+
+def test_a_timeout_stops_spark_before_its_stage_is_deleted(home: Path) -> None:
+    """Airflow raises it inside of execute and kills Spark only afterwards, which would go on writing meanwhile."""
+    (home / "spark/bin/spark-submit").write_text(WRITER)
+    operator = operator_of(home, name="parent")
+
+    def time_out(*_: object) -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    def wait_for_files() -> None:
+        while not list(home.glob("dynamic_tables/warehouse/*/*/*/data/token/data/part-*")):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, time_out)
+    waiting = threading.Thread(target=wait_for_files)
+    waiting.start()
+    try:
+        with pytest.raises(AirflowTaskTimeout):
+            operator.execute(context())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        waiting.join()
+        operator.on_kill()
+        operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
+    assert not list(home.rglob("token"))

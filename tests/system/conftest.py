@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import cluster_stand_in
 import pytest
 from postgres_server import PostgresServer
 from real_airflow import Airflow, Stack, embedded, running
@@ -80,5 +82,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) ->
     connection = {"conn_type": "dynamic_tables", "host": host, "port": int(port), "login": "postgres", "schema": "state"}
     extra = {"warehouse": airflow.warehouse.as_uri()}
     airflow.environ["AIRFLOW_CONN_DYNAMIC_TABLES_DEFAULT"] = json.dumps({**connection, "extra": extra})
+    # A second Spark connection, for tests of what happens around the job.
+    cluster_stand_in.install(folder / "bin")
+    airflow.environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{airflow.environ['PATH']}"
+    stand_in = {"conn_type": "spark", "host": "local", "extra": {"spark-binary": "spark3-submit"}}
+    airflow.environ["AIRFLOW_CONN_SPARK_STAND_IN"] = json.dumps(stand_in)
     with running(airflow, postgres.create_database("airflow")) as started:
         yield started

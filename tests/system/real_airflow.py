@@ -48,6 +48,13 @@ def until(what: str, look: Callable[[], _T | None], seconds: float = 120) -> _T:
     return found
 
 
+def jobs_of(token: str) -> list[psutil.Process]:
+    """Processes that spark-submit started for a refresh, the oldest first."""
+    commands = ((found, " ".join(found.info["cmdline"] or ())) for found in psutil.process_iter(["cmdline", "create_time"]))
+    jobs = [found for found, command in commands if token in command and "--plan" in command]
+    return sorted(jobs, key=lambda found: float(found.info["create_time"]))
+
+
 @dataclass(slots=True)
 class Airflow:
     """One Airflow home with the DAG file of dynamic tables in it."""
@@ -78,6 +85,11 @@ class Airflow:
     def define(self, file: str, text: str) -> None:
         """Write a definitions file; ``SPARK`` in it stands for settings that start Spark quickly."""
         (self.definitions / file).write_text(text.replace("SPARK", f"{{conf: {FAST_SPARK}}}"))
+
+    def append(self, text: str) -> None:
+        """Go on with the DAG file."""
+        with (self.home / "dags" / "dynamic_tables.py").open("a") as file:
+            file.write(text)
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run ``airflow ...`` to its end, whatever that is."""
@@ -127,11 +139,49 @@ def embedded(home: Path) -> Airflow:
 
 
 @dataclass(slots=True)
+class Components:
+    """The processes of a running Airflow, each the leader of its own session."""
+
+    airflow: Airflow
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, component: str) -> None:
+        """Start a component; its log goes on where the last one's ended."""
+        with (self.airflow.home / f"{component}.log").open("ab") as log:
+            command = [sys.executable, "-m", "airflow", component]
+            process = subprocess.Popen(
+                command,
+                env=self.airflow.environ,
+                cwd=self.airflow.home,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        self.running[component] = process
+
+    def kill(self, component: str) -> None:
+        """``kill -9`` a component, but not its children: nobody would kill those, either."""
+        process = self.running.pop(component)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Stop everything that was started, with all children."""
+        for process in self.running.values():
+            process.terminate()
+        for process in self.started:
+            _end(process)
+
+
+@dataclass(slots=True)
 class Stack:
-    """A running Airflow: its REST API and what the tests ask of it."""
+    """A running Airflow: its REST API, its components, and what the tests ask of them."""
 
     airflow: Airflow
     api: httpx.Client
+    components: Components
 
     def get(self, path: str, **params: Any) -> Any:
         """GET below ``/api/v2``."""
@@ -148,7 +198,7 @@ class Stack:
 
         :return: the run id.
         """
-        answer = self.api.post(f"/dags/{dag_id}/dagRuns", json=body)
+        answer = self.api.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body})
         assert answer.status_code == httpx.codes.OK, answer.text
         return str(answer.json()["dag_run_id"])
 
@@ -159,6 +209,16 @@ class Stack:
     def task(self, dag_id: str, run_id: str, task_id: str = "refresh") -> dict[str, Any]:
         """A task instance."""
         return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"))
+
+    def mark(self, dag_id: str, run_id: str, state: str) -> None:
+        """Mark a refresh as success or failed, as a user does in the UI."""
+        url = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/refresh"
+        self.api.patch(url, json={"new_state": state}).raise_for_status()
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear a refresh, as a user does in the UI."""
+        body = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": ["refresh"]}
+        self.api.post(f"/dags/{dag_id}/clearTaskInstances", json=body).raise_for_status()
 
     def log(self, dag_id: str, run_id: str, try_number: int = 1) -> str:
         """The log of a refresh, as the UI shows it."""
@@ -190,7 +250,7 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
     airflow.environ |= {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url.replace("postgresql://", "postgresql+psycopg2://"),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__PARALLELISM": "12",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -202,22 +262,26 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        # The dead are noticed within seconds instead of minutes.
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "40",
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
         "AIRFLOW__DYNAMIC_TABLES__UPSTREAM_POLL_INTERVAL": "2",
     }
     airflow.check("db", "migrate")
     airflow.check("dynamic-tables", "db", "upgrade", "--database-url", airflow.state_url)
-    processes = [_start(airflow, component) for component in COMPONENTS]
+    components = Components(airflow)
     try:
+        for component in COMPONENTS:
+            components.start(component)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
             until("API", lambda: _answers(client), 180)
             client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
             client.base_url = httpx.URL(f"http://127.0.0.1:{port}/api/v2")
-            yield Stack(airflow, client)
+            yield Stack(airflow, client, components)
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            _end(process)
+        components.stop()
 
 
 def _answers(client: httpx.Client) -> bool:
@@ -235,14 +299,6 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for free in sockets:
             free.close()
-
-
-def _start(airflow: Airflow, component: str) -> subprocess.Popen[bytes]:
-    with (airflow.home / f"{component}.log").open("wb") as log:
-        command = [sys.executable, "-m", "airflow", component]
-        return subprocess.Popen(
-            command, env=airflow.environ, cwd=airflow.home, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,397 @@
+"""Faults in a running Airflow: each is injected for real into a scheduled refresh whose job is half-way through its stage.
+
+Every case has a table of its own, and all go on at the same time beside a reader that looks at all tables all the time. Most jobs
+are run by a stand-in for the cluster (see there), those where Spark itself matters by Spark; ``-m long``
+runs all of them by Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import cluster_stand_in
+import psutil
+import pytest
+from fault_report import FaultReport
+from real_airflow import Stack, jobs_of, until
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.planning import RefreshRequest
+from airflow_dynamic_tables.services.refreshing import run
+from airflow_dynamic_tables.services.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
+
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(2400)]
+
+OLD, LOST, NEW = [1, 2, 3], [4, 5, 6], [7, 8, 9]
+"""Rows of the version before the fault, of the refresh that the fault hits, and of the source from then on."""
+
+SPARK_NAP, LONG_NAP = 45_000, 3_600_000
+"""How long, in milliseconds, Spark sleeps in the middle of its job: a job that outlives its task wakes up and writes."""
+
+LIMIT = 900
+"""Seconds for what takes five when the machine has nothing else to do."""
+
+DEFINITIONS = "defaults: {catalog: lake, database: faults, retries: 0, freshness: 1 day}\n"
+SOURCE = """
+  - name: {name}_source
+    format: json
+    path: {path}
+    schema: "x bigint, ds string, nap bigint"
+"""
+TABLE = """
+  - name: {name}
+    schedule: 0 0 1 1 *
+    spark: {spark}
+    {settings}
+    query: SELECT x FROM {name}_source WHERE reflect('java.lang.Thread', 'sleep', nap) IS NOT NULL
+"""
+ENGINES = {"stand_in": "{conn_id: spark_stand_in}", "spark": "SPARK"}
+
+TIMEOUT = """
+if {dag!r} in globals() and not Path({patient!r}).exists():
+    import datetime
+
+    {dag}.{attribute} = datetime.timedelta(seconds={seconds})
+"""
+TIMEOUTS = {"execution_timeout": "task_dict['refresh'].execution_timeout", "run_timeout": "dagrun_timeout"}
+TIMEOUT_SECONDS = 120
+"""Long enough for the job to begin on a busy machine; what comes after the fault has more time."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a refresh: the state its task ends in, whether Airflow heals it by itself, whether its job outlives it."""
+
+    name: str
+    what: str
+    inject: Callable[[Victim], None]
+    ends: str
+    heals: bool = False
+    zombie: bool = False
+    settings: str = ""
+
+
+def nothing(_: Victim) -> None:
+    """A timeout comes by itself."""
+
+
+RETRIED = "retries: 1\n    retry_delay: 1 second"
+FAULTS = (
+    Fault("execution_timeout", "execution timeout", nothing, "failed"),
+    Fault("run_timeout", "DAG run timeout", nothing, "skipped"),
+    Fault("kill_supervisor", "kill -9 supervisor", lambda victim: victim.supervisor.kill(), "failed"),
+    Fault("kill_task", "kill -9 task", lambda victim: victim.task.kill(), "failed", zombie=True),
+    Fault("kill_jvm", "kill -9 spark-submit", lambda victim: victim.job.kill(), "failed"),
+    Fault("clear", "cleared while running", lambda victim: victim.stack.clear(victim.dag, victim.run_id), "success", heals=True),
+    Fault("mark_failed", "marked failed", lambda victim: victim.mark("failed"), "failed"),
+    Fault("mark_success", "marked success while running", lambda victim: victim.mark("success"), "success"),
+    Fault("kill_both", "kill -9 task and supervisor", lambda victim: victim.kill_both(), "failed", zombie=True),
+    Fault(
+        "kill_task_retried", "kill -9 task, one retry", lambda victim: victim.task.kill(), "success", True, True, settings=RETRIED
+    ),
+    Fault(
+        "kill_supervisor_retried",
+        "kill -9 supervisor, one retry",
+        lambda victim: victim.supervisor.kill(),
+        "success",
+        True,
+        settings=RETRIED,
+    ),
+)
+RESTART = Fault("restart", "kill -9 scheduler, a new one", lambda victim: victim.restart_scheduler(), "success", heals=True)
+MAINTENANCE = "dynamic_tables__maintenance"
+BY_SPARK = ("kill_task", "kill_jvm", "clear")
+"""What needs Spark itself also in the short form."""
+
+
+@dataclass
+class Victim:
+    """A table, its source, and the refresh of it that a fault hits."""
+
+    stack: Stack
+    workspace: Workspace
+    folder: Path
+    run_id: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def identifier(self) -> TableIdentifier:
+        return TableIdentifier("lake", "faults", self.name)
+
+    @property
+    def dag(self) -> str:
+        return self.identifier.workflow_id
+
+    def offer(self, rows: list[int], nap: int = 0) -> None:
+        """Put other rows into the source, in one step."""
+        naps = [0, nap, 0]
+        file, half = self.folder / "rows" / "rows.json", self.folder / "half.json"
+        file.parent.mkdir(exist_ok=True, parents=True)
+        half.write_text("".join(json.dumps({"x": x, "ds": "", "nap": nap}) + "\n" for x, nap in zip(rows, naps, strict=True)))
+        half.replace(file)
+
+    def refresh_without_airflow(self, definitions: Definitions) -> None:
+        """Make the version that stands before the fault."""
+        table, long_ago = definitions.tables[self.identifier], datetime(2020, 1, 1, tzinfo=UTC)
+        request = RefreshRequest(table, definitions.sources, long_ago, token=str(uuid.uuid4()), owner="nobody")
+        assert isinstance(run(self.workspace, request, cluster_stand_in.run), Version)
+
+    def start(self) -> None:
+        """Let Airflow schedule the refresh, and wait until its job is half-way through."""
+        self.stack.unpause(self.dag)
+        self.run_id = self.stack.first_run(self.dag)
+        until(f"half of {self.name}", self._half_done, LIMIT)
+
+    def _half_done(self) -> bool:
+        """Files are in the stage; or Spark, which shuffles before it writes, reads the source."""
+        stages = self.workspace.ledger.list_stages(str(self.identifier))
+        if any(list(Path(urlsplit(stage.location).path).glob("data/*")) for stage in stages):
+            return True
+        return bool(stages) and "FileScanRDD: Reading File" in self.stack.log(self.dag, self.run_id)
+
+    @cached_property
+    def token(self) -> str:
+        (stage,) = self.workspace.ledger.list_stages(str(self.identifier))
+        return stage.token
+
+    @cached_property
+    def job(self) -> psutil.Process:
+        """What spark-submit became: the JVM."""
+        return jobs_of(self.token)[0]
+
+    @cached_property
+    def task(self) -> psutil.Process:
+        parent = self.job.parent()
+        assert parent is not None
+        return parent
+
+    @cached_property
+    def supervisor(self) -> psutil.Process:
+        """The worker of the LocalExecutor."""
+        parent = self.task.parent()
+        assert parent is not None
+        assert "LocalExecutor" in " ".join(parent.cmdline())
+        return parent
+
+    def grow_patient(self) -> None:
+        """Let go of the timeout, as a user does when it was too short."""
+        (self.folder / "patient").touch()
+        until("end of the timeout", lambda: self.stack.get(f"/dags/{self.dag}/details")["dag_run_timeout"] is None, LIMIT)
+
+    def kill_both(self) -> None:
+        task, supervisor = self.task, self.supervisor
+        supervisor.kill()
+        task.kill()
+
+    def mark(self, state: str) -> None:
+        self.stack.mark(self.dag, self.run_id, state)
+
+    def restart_scheduler(self) -> None:
+        self.stack.components.kill("scheduler")
+        self.stack.components.start("scheduler")
+
+    def rows(self) -> list[int]:
+        return sorted(row["x"] for row in sample(self.workspace, self.identifier, 100))
+
+    def refreshes(self) -> list[Refresh]:
+        """Oldest first, without the first one."""
+        return self.workspace.ledger.list_refreshes(str(self.identifier))[-2::-1]
+
+    def left(self) -> list[Path]:
+        """Folders of stages that came to nothing."""
+        lost = [found.token for found in self.refreshes() if found.version is None]
+        return [path for token in lost for path in self.stack.airflow.warehouse.rglob(f"*{token}*")]
+
+    def check_versions(self) -> str:
+        """Every version after the first was a success of Airflow's, and has its asset event; nothing else has."""
+        versions = self.workspace.staging(self.identifier, "iceberg").versions(self.identifier.path)
+        made = [(version.number, version.token) for version in versions[1:]]
+        assert made == [(done.version, done.token) for done in self.refreshes() if done.state is RefreshState.SUCCEEDED]
+        events = self.stack.get("/assets/events", source_dag_id=self.dag)["asset_events"]
+        assert [(event["extra"]["version"], event["extra"]["refresh"]) for event in events] == made
+        return f"{len(events)} for {len(made)} commits"
+
+
+@dataclass
+class Seen:
+    """What was observed of one case, for the table of faults."""
+
+    fault: Fault
+    table: str
+    ledger: str
+    leftovers: str
+    events: str
+
+    def __str__(self) -> str:
+        return " | ".join((self.fault.what, self.table, self.ledger, self.leftovers, self.events))
+
+
+def strike(victim: Victim, case: Case) -> Seen:
+    """One case, from the version before the fault to the one after."""
+    fault = case.fault
+    victim.offer(LOST, case.nap)
+    victim.start()
+    token = victim.token
+    victim.offer(NEW)
+    fault.inject(victim)
+    victim.stack.until_state(victim.dag, victim.run_id, fault.ends, seconds=LIMIT)
+    rows = victim.rows()
+    assert rows == (NEW if fault.heals else OLD)
+    table = "new, by the next try" if fault.heals else "old, new after the next run"
+    if not fault.heals:
+        victim.grow_patient()
+        run_id = victim.stack.trigger(victim.dag)
+        victim.stack.until_state(victim.dag, run_id, "success", seconds=LIMIT)
+        assert victim.rows() == NEW
+    if fault.zombie:
+        (victim.folder / "awake").touch()
+    until(f"end of the job of {victim.name}", lambda: not jobs_of(token), 120)
+    assert victim.rows() == NEW
+    lost, *others = victim.refreshes()
+    assert lost.token == token
+    assert lost.state in (RefreshState.ABORTED, RefreshState.FAILED)
+    assert lost.finished_at is not None
+    assert [other.state for other in others] == [RefreshState.SUCCEEDED]
+    assert victim.workspace.ledger.list_stages(str(victim.identifier)) == []
+    return Seen(fault, table, f"{lost.state}: {lost.error}", f"{len(victim.left())} folders", victim.check_versions())
+
+
+@dataclass
+class Reader:
+    """Looks at all tables all the time."""
+
+    victims: list[Victim]
+    polls: int = 0
+    wrong: list[str] = field(default_factory=list)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def read(self) -> None:
+        """Read until told to stop."""
+        while not self.done.wait(1):
+            for victim in self.victims:
+                rows = victim.rows()
+                self.polls += 1
+                if rows not in (OLD, NEW):
+                    self.wrong.append(f"{victim.name}: {rows}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault, and what runs the job."""
+
+    fault: Fault
+    engine: str
+
+    def __str__(self) -> str:
+        return f"{self.fault.name}_{self.engine}"
+
+    @property
+    def nap(self) -> int:
+        return SPARK_NAP if self.fault.zombie else LONG_NAP
+
+    @property
+    def mark(self) -> object:
+        """The slower engine only in the long form."""
+        short = (self.engine == "spark") == (self.fault.name in BY_SPARK)
+        return pytest.param(self, id=str(self), marks=() if short else (pytest.mark.long, pytest.mark.timeout(3600)))
+
+
+CASES = [Case(fault, engine) for fault in FAULTS for engine in ENGINES]
+RESTARTS = [Case(RESTART, engine) for engine in ENGINES]
+
+
+def define(stack: Stack, cases: list[Case], folder: Path) -> Definitions:
+    """Define a table for every case."""
+    sources = "".join(SOURCE.format(name=case, path=folder / str(case) / "rows") for case in cases)
+    tables = "".join(TABLE.format(name=case, spark=ENGINES[case.engine], settings=case.fault.settings) for case in cases)
+    stack.airflow.define("faults.yaml", f"{DEFINITIONS}sources:{sources}dynamic_tables:{tables}")
+    return load_definitions(stack.airflow.definitions / "faults.yaml")
+
+
+@pytest.fixture(scope="module")
+def victims(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Case, Victim]]:
+    """A table for every chosen case, with its first version in it."""
+    folder = stack.airflow.home / "faults"
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    chosen = [case for item in items if isinstance(case := item.callspec.params.get("case"), Case)]
+    with stack.airflow.workspace() as workspace:
+        for case in chosen:
+            Victim(stack, workspace, folder / str(case)).offer(OLD)
+        definitions = define(stack, chosen, folder)
+        found = {case: Victim(stack, workspace, folder / str(case)) for case in chosen}
+        for case, victim in found.items():
+            victim.refresh_without_airflow(definitions)
+            if attribute := TIMEOUTS.get(case.fault.name):
+                patient = str(victim.folder / "patient")
+                stack.airflow.append(
+                    TIMEOUT.format(dag=victim.dag, patient=patient, attribute=attribute, seconds=TIMEOUT_SECONDS)
+                )
+        until("DAGs", lambda: stack.get("/dags", dag_id_pattern="dynamic_table__lake__faults__%")["total_entries"] == len(found))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reader(victims: dict[Case, Victim], fault_report: FaultReport) -> Iterator[Reader]:
+    """A reader beside all cases."""
+    reader = Reader(list(victims.values()))
+    thread = threading.Thread(target=reader.read)
+    thread.start()
+    yield reader
+    reader.done.set()
+    thread.join()
+    fault_report.polled(reader.polls, len(reader.wrong))
+
+
+@pytest.fixture(scope="module")
+def strikes(victims: dict[Case, Victim], reader: Reader) -> Iterator[dict[Case, Future[Seen]]]:  # noqa: ARG001 - reads meanwhile
+    """All cases on their way, but for restarts of the scheduler, which hit everybody."""
+    with ThreadPoolExecutor(6) as pool:
+        yield {case: pool.submit(strike, victim, case) for case, victim in victims.items() if case.fault is not RESTART}
+
+
+@pytest.mark.parametrize("case", [case.mark for case in CASES])
+def test_a_fault_leaves_the_old_version_and_the_next_refresh_heals(
+    case: Case, strikes: dict[Case, Future[Seen]], fault_report: FaultReport
+) -> None:
+    seen = strikes[case].result()
+    fault_report.injected(case.fault.what)
+    fault_report.note(f"{case}: {seen}")
+
+
+@pytest.mark.parametrize("case", [case.mark for case in RESTARTS])
+def test_a_scheduler_that_is_killed_and_started_again(
+    case: Case, victims: dict[Case, Victim], strikes: dict[Case, Future[Seen]], fault_report: FaultReport
+) -> None:
+    wait(strikes.values())
+    fault_report.note(f"{case}: {strike(victims[case], case)}")
+    fault_report.injected(case.fault.what)
+
+
+def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
+    stack: Stack, victims: dict[Case, Victim], strikes: dict[Case, Future[Seen]], reader: Reader
+) -> None:
+    wait(strikes.values())
+    stack.unpause(MAINTENANCE)
+    run_id = stack.trigger(MAINTENANCE)
+    stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")
+    assert [left for victim in victims.values() for left in victim.left()] == []
+    assert not stack.airflow.stages()
+    assert reader.polls > 0
+    assert reader.wrong == []
