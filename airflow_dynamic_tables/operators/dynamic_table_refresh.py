@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
+    AirflowTaskTimeout,
     BaseHook,
 )
 
@@ -245,6 +246,9 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             super().execute(context)
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
             raise job_failure(plan, self._log_tail()) or self._submit_failure(error) from error
+        except AirflowTaskTimeout as error:
+            error.args = (f"The task did not end within its execution timeout ({self.execution_timeout}).",)
+            raise
         finally:
             # The task's timeout, or a log that nobody takes: on_kill comes too late or not at all, and the stage goes next.
             if (process := self._spark_submit()) and process.poll() is None:

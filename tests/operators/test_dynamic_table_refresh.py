@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.services.upstream import parents_of
+from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -152,7 +153,7 @@ while :; do mkdir -p "$stage/data" && echo rows > "$stage/data/part-$((number +=
 def test_a_timeout_stops_spark_before_its_stage_is_deleted(home: Path) -> None:
     """Airflow raises it inside of execute and kills Spark only afterwards, which would go on writing meanwhile."""
     (home / "spark/bin/spark-submit").write_text(WRITER)
-    operator = operator_of(home, name="parent")
+    operator = operator_of(home, name="parent", execution_timeout=timedelta(minutes=5))
 
     def time_out(*_: object) -> None:
         raise AirflowTaskTimeout("Timeout")
@@ -174,3 +175,6 @@ def test_a_timeout_stops_spark_before_its_stage_is_deleted(home: Path) -> None:
         operator.on_kill()
         operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
     assert not list(home.rglob("token"))
+    with Workspace(embedded_settings({"AIRFLOW_HOME": str(home)})) as workspace:
+        (refresh,) = workspace.ledger.list_refreshes()
+    assert refresh.error == "The task did not end within its execution timeout (0:05:00)."

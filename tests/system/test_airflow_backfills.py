@@ -10,7 +10,7 @@ import pytest
 from fault_report import FaultReport
 from real_airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
 
 TABLES = ("one", "other")
 SOURCE = """
