@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +15,29 @@ from airflow_dynamic_tables.core.data_files import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_CLIENTS = ("aiohttp", "botocore", "gcsfs")
 
 
+@contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Around everything that goes through a client of an object store: also what it raises of its own is an ``OSError``.
+
+    :raises OSError: when a connection is lost, above all.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _CLIENTS or isinstance(error, OSError):
+            raise
+        raise OSError(str(error).rstrip(".")) from error
+
+
+def is_object_store(uri: str) -> bool:
+    """Whether it lies in an object store, by its scheme."""
+    return uri.partition(":")[0] in _EXTRAS
+
+
+@as_os_errors()
 def read_text(uri: str) -> str:
     """Read a small file.
 
@@ -33,8 +54,9 @@ def write_text(uri: str, text: str) -> None:
     """
     system, path = _file_system(uri)
     try:
-        system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        system.write_text(path, text, encoding="utf-8")
+        with as_os_errors():
+            system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            system.write_text(path, text, encoding="utf-8")
     except OSError as error:
         raise CatalogUnavailableError(f"{uri} cannot be written: {error.strerror or error}.") from error
 
@@ -48,6 +70,7 @@ def open_file(uri: str) -> Any:
     return system.open(path, "rb")
 
 
+@as_os_errors()
 def exists(uri: str) -> bool:
     """Whether there is such a file or folder."""
     system, path = _file_system(uri)
@@ -55,6 +78,7 @@ def exists(uri: str) -> bool:
     return bool(system.exists(path))
 
 
+@as_os_errors()
 def create_text(uri: str, text: str) -> None:
     """Write a small file that nobody has written yet, making its folders.
 
@@ -66,6 +90,7 @@ def create_text(uri: str, text: str) -> None:
         stream.write(text.encode("utf-8"))
 
 
+@as_os_errors()
 def move_file(uri: str, target: str) -> None:
     """Give a file another name on the same file system, making its folders; copied where there is no renaming."""
     system, path = _file_system(uri)
@@ -74,6 +99,7 @@ def move_file(uri: str, target: str) -> None:
     system.mv(path, other)
 
 
+@as_os_errors()
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
@@ -104,6 +130,7 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
     return f"files:{digest.hexdigest()[:16]}"
 
 
+@as_os_errors()
 def delete_folder(uri: str) -> None:
     """Delete a folder with everything below it; a missing one is fine."""
     system, path = _file_system(uri)
@@ -134,6 +161,7 @@ def plain_path(uri: str) -> str:
     return _file_system(uri)[1].rstrip("/")
 
 
+@as_os_errors()
 def list_entries(uri: str) -> list[Entry]:
     """Everything below a folder, whatever its name; nothing when there is no such folder."""
     system, path = _file_system(uri)
@@ -146,6 +174,7 @@ def list_entries(uri: str) -> list[Entry]:
     ]
 
 
+@as_os_errors()
 def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
     """Delete files, and folders that are empty then; those that are gone already are fine.
 
@@ -161,6 +190,7 @@ def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
     return Deleted(files, bytes_)
 
 
+@as_os_errors()
 def delete_files(folder: str, uris: Iterable[str]) -> None:
     """Delete files below a folder, and the folders in it that are empty then; missing ones are fine."""
     root = plain_path(folder)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -45,10 +46,10 @@ def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = l
     """
     files = []
     for number, (day, numbers) in enumerate(days.items()):
-        file = Path(urlsplit(plan.data_location).path) / f"_partition_0={day}" / f"part-{number}.parquet"
-        file.parent.mkdir(parents=True)
-        pq.write_table(pa.table({"ds": [day] * len(numbers), "n": pa.array(numbers, pa.int64())}), file)
-        files.append(StagedFile(f"{plan.data_location}/{file.parent.name}/{file.name}", file.stat().st_size))
+        uri = f"{plan.data_location}/_partition_0={day}/part-{number}.parquet"
+        with fsspec.open(uri, "wb", auto_mkdir=True) as file:
+            pq.write_table(pa.table({"ds": [day] * len(numbers), "n": pa.array(numbers, pa.int64())}), file)
+            files.append(StagedFile(uri, file.tell()))
         on_step("writing")
     on_step("written")
     result = RefreshResult(

@@ -28,6 +28,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.partitions import PartitionSpec
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogError, InvalidPartitionError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.storage import as_os_errors
 
 
 class SqlCatalog(SqlDatabases):
@@ -245,7 +246,7 @@ class SqlCatalog(SqlDatabases):
 
     def _load(self, path: ObjectPath) -> IcebergTable | None:
         try:
-            with self._database.errors():
+            with self._database.errors(), as_os_errors():
                 return self.iceberg.load_table((path.database, path.name))
         except NoSuchTableError:
             return None

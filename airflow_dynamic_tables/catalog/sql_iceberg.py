@@ -8,6 +8,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
@@ -27,6 +28,7 @@ from airflow_dynamic_tables.core.schema import Column
 from airflow_dynamic_tables.database.engine import Database
 from airflow_dynamic_tables.formats.iceberg import columns_of
 from airflow_dynamic_tables.formats.iceberg_content import data_files, has_delete_files, key_columns, partition
+from airflow_dynamic_tables.storage import is_object_store
 
 
 def open_iceberg(name: str, database: Database, warehouse: str) -> IcebergCatalog:
@@ -37,6 +39,8 @@ def open_iceberg(name: str, database: Database, warehouse: str) -> IcebergCatalo
     with database.errors():
         engine = database.engine
         properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": warehouse}
+        if is_object_store(warehouse):
+            properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: there is one place to say endpoint and credentials
         try:
             catalog = IcebergCatalog(name, **properties)
         except DBAPIError:

@@ -35,6 +35,7 @@ from airflow_dynamic_tables.core.plan import StagedFile
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.iceberg_content import partition
 from airflow_dynamic_tables.staging.checking import coverage
+from airflow_dynamic_tables.storage import as_os_errors
 
 
 def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
@@ -46,7 +47,8 @@ def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile
     futures = [executor.submit(reader.read, file.path) for file in files]
     for file, future in zip(files, futures, strict=True):
         try:
-            found = future.result()
+            with as_os_errors():
+                found = future.result()
         except (OSError, ValueError, KeyError, NotImplementedError) as error:
             raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
         if found.file_size_in_bytes != file.bytes:

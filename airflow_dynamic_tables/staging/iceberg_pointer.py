@@ -11,6 +11,7 @@ from pyiceberg.table import Transaction
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError
+from airflow_dynamic_tables.storage import as_os_errors
 
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -41,7 +42,8 @@ def preparing(path: ObjectPath) -> Iterator[None]:
     :raises CommitRejectedError: when that fails.
     """
     try:
-        yield
+        with as_os_errors():
+            yield
     except OSError as error:
         raise _untouched(path, error) from error
 

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Unsupport
 from airflow_dynamic_tables.formats.iceberg import columns_of, spark_ddl
 from airflow_dynamic_tables.formats.iceberg_content import data_files, partition
 from airflow_dynamic_tables.staging.base import RowCounts, TableContent
+from airflow_dynamic_tables.storage import as_os_errors
 
 TOKEN = "dynamic-tables.token"
 NUMBER = "dynamic-tables.version"
@@ -33,7 +34,8 @@ def load(catalog: Catalog, path: ObjectPath) -> Table | None:
     :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
     """
     try:
-        return catalog.load_table((path.database, path.name))
+        with as_os_errors():
+            return catalog.load_table((path.database, path.name))
     except NoSuchTableError:
         return None
     except DBAPIError as error:

@@ -25,7 +25,7 @@ from airflow_dynamic_tables.core.schema import evolve
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.iceberg import columns_of
 from airflow_dynamic_tables.staging import iceberg_tables as tables
-from airflow_dynamic_tables.storage import Deleted, Entry, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.storage import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
 
 _ATTEMPTS = 5
 
@@ -114,7 +114,8 @@ def expire(catalog: Catalog, path: ObjectPath, choose: Callable[[Table], Sequenc
         if table is None or not chosen:
             return 0
         try:
-            _Expiry(Transaction(table, autocommit=True)).by_ids(chosen).commit()
+            with as_os_errors():
+                _Expiry(Transaction(table, autocommit=True)).by_ids(chosen).commit()
         except (CommitFailedException, ValueError):
             continue  # somebody committed, or forgot the same ones
         except (DBAPIError, OSError) as error:
@@ -170,19 +171,22 @@ def _references(table: Table) -> set[str]:
 
     :raises CatalogUnavailableError: when a part of the metadata cannot be read.
     """
-    metadata, io = table.metadata, table.io
+    metadata = table.metadata
     used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     used |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
     try:
-        manifests: dict[str, ManifestFile] = {}
-        for snapshot in metadata.snapshots:
-            used.add(snapshot.manifest_list)
-            manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
-        used |= manifests.keys()
-        for entries in ExecutorFactory.get_or_create().map(
-            lambda manifest: manifest.fetch_manifest_entry(io), manifests.values()
-        ):
-            used |= {entry.data_file.file_path for entry in entries}
+        return used | _files_of(metadata.snapshots, table.io)
     except (OSError, ValueError) as error:
         raise CatalogUnavailableError(f"Cannot read the metadata of {'.'.join(table.name())}: {error}") from error
+
+
+@as_os_errors()
+def _files_of(snapshots: Sequence[Snapshot], io: FileIO) -> set[str]:
+    """Manifest lists, manifests and data files."""
+    manifests: dict[str, ManifestFile] = {}
+    for snapshot in snapshots:
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
+    used = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
+    for entries in ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(io), manifests.values()):
+        used |= {entry.data_file.file_path for entry in entries}
     return used

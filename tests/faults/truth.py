@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from fsspec.core import url_to_fs
 from victims import REVENUE, Site
 
 from airflow_dynamic_tables.core.versions import Version
@@ -30,9 +30,9 @@ def versions(workspace: Workspace) -> list[Version]:
     return workspace.staging(REVENUE, "iceberg").versions(REVENUE.path)
 
 
-def data_files(site: Site, token: str) -> list[Path]:
+def data_files(site: Site, token: str) -> list[str]:
     """What lies in the stage of a token."""
-    return [file for folder in site.home.glob(f"warehouse/*/*/*/data/{token}") for file in folder.rglob("*") if file.is_file()]
+    return [path for path, stage in _in_stages(site, withdirs=False) if stage == token]
 
 
 def check_all_settled(site: Site, workspace: Workspace) -> None:
@@ -40,7 +40,7 @@ def check_all_settled(site: Site, workspace: Workspace) -> None:
     landed = {version.token: version for version in versions(workspace)}
     assert [version.number for version in landed.values()] == list(range(1, len(landed) + 1)), "a version is missing or twice"
     _check_ledger(workspace, landed)
-    left = {name for name in _stages_on_disk(site) if name not in landed}
+    left = {stage for _, stage in _in_stages(site, withdirs=True) if stage not in landed}
     assert not left, f"stages that nobody will commit are still there: {left}"
 
 
@@ -62,11 +62,13 @@ def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
     assert landed.keys() <= {refresh.token for refresh in workspace.ledger.list_refreshes(limit=10_000)}
 
 
-def _stages_on_disk(site: Site) -> Iterator[str]:
-    """Everything below the table but its metadata; a folder of data is named after its token."""
-    for table in site.home.glob("warehouse/*/*/*"):
-        for entry in table.iterdir():
-            if entry.name == "data":
-                yield from (stage.name for stage in entry.iterdir())
-            elif entry.name != "metadata":
-                yield entry.name
+def _in_stages(site: Site, *, withdirs: bool) -> Iterator[tuple[str, str]]:
+    """Everything below the tables but their metadata, and its stage: a folder of data is named after its token."""
+    system, warehouse = url_to_fs(site.warehouse)
+    system.invalidate_cache()
+    for path in system.find(warehouse, withdirs=withdirs):
+        match path.removeprefix(warehouse).split("/")[1:]:
+            case [_, _, _, "metadata", *_] | [_, _, _, "data"]:
+                pass
+            case [_, _, _, "data", stage, *_] | [_, _, _, stage, *_]:
+                yield path, stage

@@ -72,14 +72,20 @@ _processes.set_forkserver_preload(
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where refreshes take place: a folder of this test's own, and a database."""
+    """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default."""
 
     home: Path
     database_url: str
+    bucket: str | None = None
+
+    @property
+    def warehouse(self) -> str:
+        """URI of the folder of all tables."""
+        return f"{self.bucket or f'file://{self.home}'}/warehouse"
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return Workspace(Settings(self.database_url, f"file://{self.home}/warehouse"), clock)
+        return Workspace(Settings(self.database_url, self.warehouse), clock)
 
     def request(self, attempt: Attempt) -> RefreshRequest:
         """What an attempt asks for."""

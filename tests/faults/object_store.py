@@ -1,0 +1,75 @@
+"""An S3 store on the loopback interface that refuses requests when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from socket import SHUT_RDWR
+from threading import Thread
+from typing import Any
+from urllib.request import urlopen
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug import Request, Response
+from werkzeug.serving import make_server
+
+BUCKET = "lake"
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1"}
+_ERROR = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{0}</Code><Message>{0}, by order of a test</Message></Error>"
+_STATUS = {"SlowDown": 503, "AccessDenied": 403}
+_WRITES = ("PUT", "POST", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """A store that runs: its URL, and the environment that leads clients to it."""
+
+    url: str
+    environment: dict[str, str]
+
+    def refuse(self, how: str) -> None:
+        """Refuse all that writes: by ``SlowDown``, ``AccessDenied``, or by cutting the ``connection``. From any process."""
+        with urlopen(f"{self.url}/_refuse/{how}") as answer:
+            answer.read()
+
+    def serve(self) -> None:
+        """Refuse nothing any more."""
+        self.refuse("nothing")
+
+
+class _Refusing:
+    """Moto's application, behind a door."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._how = "nothing"
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        request = Request(environ)
+        if request.path.startswith("/_refuse/"):
+            self._how = request.path.rpartition("/")[2]
+            return Response()(environ, start_response)
+        if self._how == "nothing" or request.method not in _WRITES:
+            answer: Iterable[bytes] = self._moto(environ, start_response)
+            return answer
+        request.get_data()  # else the client does not listen yet
+        if self._how == "connection":
+            environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+            raise ConnectionError("by order of a test")
+        return Response(_ERROR.format(self._how), _STATUS[self._how], mimetype="application/xml")(environ, start_response)
+
+
+@contextmanager
+def running_object_store() -> Iterator[ObjectStore]:
+    """A store with an empty bucket."""
+    server = make_server("127.0.0.1", 0, _Refusing(), threaded=True, request_handler=MotoRequestHandler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        yield ObjectStore(url, {**ENVIRONMENT, "AWS_ENDPOINT_URL": url})
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
