@@ -102,7 +102,10 @@ def hive_catalog(hive_metastore: HiveMetastore) -> Iterator[HiveCatalog]:
     made.close()
 
 
-@pytest.fixture(params=["memory", *SQL, "hive"])
+HIVE = {"hive": "hive_metastore", "hive on postgres": "hive_metastore_on_postgres"}
+
+
+@pytest.fixture(params=["memory", *SQL, "hive", pytest.param("hive on postgres", marks=pytest.mark.postgres)])
 def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Contract]:
     """Every type of catalog that can be written; one more joins by a parameter here."""
     name, made = f"lake{next(_NUMBERS)}", list[ReadableWritableCatalog]()
@@ -111,8 +114,8 @@ def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) 
         yield Contract(lambda: only, Limits(shared=False))
         return
     metastore: HiveMetastore | None = None
-    if request.param == "hive":
-        metastore = request.getfixturevalue("hive_metastore")
+    if request.param in HIVE:
+        metastore = request.getfixturevalue(HIVE[request.param])
         empty_hive_catalog(name, metastore).close()
     elif request.param == "sqlite":
         url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
