@@ -85,6 +85,8 @@ def check_events(stack: Stack, table: str) -> None:
     assert [number for number, _ in versions] == list(range(1, len(versions) + 1))
     events = stack.get("/assets/events", source_dag_id=dag(table))["asset_events"]
     assert [(event["extra"]["version"], event["extra"]["refresh"]) for event in events] == versions
+    with stack.airflow.workspace() as workspace:
+        assert workspace.ledger.list_stages(f"lake.backfills.{table}") == []
 
 
 def test_two_tables_and_overlapping_dates_and_a_run_by_hand(stack: Stack, folder: Path, fault_report: FaultReport) -> None:

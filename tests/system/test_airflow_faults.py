@@ -72,14 +72,24 @@ TIMEOUT_SECONDS = 120
 """Long enough for the job to begin on a busy machine; what comes after the fault has more time."""
 
 
+ABORTED, FAILED = frozenset({RefreshState.ABORTED}), frozenset({RefreshState.FAILED})
+STOPPED = ABORTED | FAILED
+"""A task that is stopped says so, unless the machine stalls: then it may tell first that its job failed."""
+
+
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a refresh: the state its task ends in, whether Airflow heals it by itself, whether its job outlives it."""
+    """What happens to a refresh.
+
+    ``ends`` is the state of its task, ``history`` that of the refresh in the ledger; ``heals`` says whether Airflow heals it by
+    itself, ``zombie`` whether its job outlives it.
+    """
 
     name: str
     what: str
     inject: Callable[[Victim], None]
     ends: str
+    history: frozenset[RefreshState] = STOPPED
     heals: bool = False
     zombie: bool = False
     settings: str = ""
@@ -91,24 +101,31 @@ def nothing(_: Victim) -> None:
 
 RETRIED = "retries: 1\n    retry_delay: 1 second"
 FAULTS = (
-    Fault("execution_timeout", "execution timeout", nothing, "failed"),
+    Fault("execution_timeout", "execution timeout", nothing, "failed", ABORTED),
     Fault("run_timeout", "DAG run timeout", nothing, "skipped"),
     Fault("kill_supervisor", "kill -9 supervisor", lambda victim: victim.supervisor.kill(), "failed"),
-    Fault("kill_task", "kill -9 task", lambda victim: victim.task.kill(), "failed", zombie=True),
-    Fault("kill_jvm", "kill -9 spark-submit", lambda victim: victim.job.kill(), "failed"),
+    Fault("kill_task", "kill -9 task", lambda victim: victim.task.kill(), "failed", ABORTED, zombie=True),
+    Fault("kill_jvm", "kill -9 spark-submit", lambda victim: victim.job.kill(), "failed", FAILED),
     Fault("clear", "cleared while running", lambda victim: victim.stack.clear(victim.dag, victim.run_id), "success", heals=True),
     Fault("mark_failed", "marked failed", lambda victim: victim.mark("failed"), "failed"),
     Fault("mark_success", "marked success while running", lambda victim: victim.mark("success"), "success"),
-    Fault("kill_both", "kill -9 task and supervisor", lambda victim: victim.kill_both(), "failed", zombie=True),
+    Fault("kill_both", "kill -9 task and supervisor", lambda victim: victim.kill_both(), "failed", ABORTED, zombie=True),
     Fault(
-        "kill_task_retried", "kill -9 task, one retry", lambda victim: victim.task.kill(), "success", True, True, settings=RETRIED
+        "kill_task_retried",
+        "kill -9 task, one retry",
+        lambda victim: victim.task.kill(),
+        "success",
+        ABORTED,
+        heals=True,
+        zombie=True,
+        settings=RETRIED,
     ),
     Fault(
         "kill_supervisor_retried",
         "kill -9 supervisor, one retry",
         lambda victim: victim.supervisor.kill(),
         "success",
-        True,
+        heals=True,
         settings=RETRIED,
     ),
 )
@@ -262,11 +279,13 @@ def strike(victim: Victim, case: Case) -> Seen:
         assert victim.rows() == NEW
     if fault.zombie:
         (victim.folder / "awake").touch()
-    until(f"end of the job of {victim.name}", lambda: not jobs_of(token), 120)
+    until(f"end of the job of {victim.name}", lambda: not jobs_of(token), LIMIT)
+    if not fault.zombie:
+        until(f"end of the stage of {victim.name}", lambda: not victim.left(), LIMIT)
     assert victim.rows() == NEW
     lost, *others = victim.refreshes()
     assert lost.token == token
-    assert lost.state in (RefreshState.ABORTED, RefreshState.FAILED)
+    assert lost.state in fault.history
     assert lost.finished_at is not None
     assert [other.state for other in others] == [RefreshState.SUCCEEDED]
     assert victim.workspace.ledger.list_stages(str(victim.identifier)) == []
