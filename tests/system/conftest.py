@@ -12,17 +12,21 @@ import pytest
 from postgres_server import PostgresServer
 from real_airflow import Airflow, Stack, embedded, running
 
-ORDERS = """
+SOURCES = """
   - name: orders
     format: json
-    path: ORDERS
+    path: FOLDER/orders
     partitioned_by: [ds]
     schema: "id bigint, country string, amount double, ds string"
+  - name: numbers
+    format: json
+    path: FOLDER/numbers
+    schema: "x bigint, nap bigint"
 """
 
 STACK_TABLES = f"""
 defaults: {{catalog: lake, database: sales, retries: 0, spark: SPARK}}
-sources: {ORDERS}
+sources: {SOURCES}
 dynamic_tables:
   - &daily
     name: daily
@@ -46,7 +50,8 @@ dynamic_tables:
     query: SELECT x FROM never
   - name: fused
     freshness: 1 day
-    query: SELECT 1 AS x
+    spark: {{conn_id: spark_stand_in}}
+    query: SELECT x FROM numbers
     expectations: [{{row_count: {{min: 2}}}}]
   - name: endless
     freshness: 1 day
@@ -74,9 +79,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) ->
     """API server, scheduler, DAG processor and triggerer on PostgreSQL, with tables that read ``orders``."""
     folder = tmp_path_factory.mktemp("stack")
     write_orders(folder / "orders")
+    (folder / "numbers").mkdir()
+    (folder / "numbers" / "numbers.json").write_text('{"x": 1, "nap": 0}')
     state_url = postgres.create_database("state")
     airflow = Airflow(folder / "home", state_url)
-    airflow.define("sales.yaml", STACK_TABLES.replace("ORDERS", str(folder / "orders")))
+    airflow.define("sales.yaml", STACK_TABLES.replace("FOLDER", str(folder)))
     airflow.define("broken.yaml", "dynamic_tables:\n  - name: broken\n    freshnes: 1 day\n    query: SELECT 1 AS x\n")
     host, port = state_url.removeprefix("postgresql://postgres@").removesuffix("/state").split(":")
     connection = {"conn_type": "dynamic_tables", "host": host, "port": int(port), "login": "postgres", "schema": "state"}
