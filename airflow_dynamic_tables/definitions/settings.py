@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.retention import SHORTEST_AGE
 
 SINK_FORMATS = ("iceberg", "parquet", "orc")
-PLANNED_SINK_FORMATS = ("hive", "delta", "jdbc")
+PLANNED_SINK_FORMATS = ("delta", "jdbc")
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import empty_hive_catalog
+from fault_report import FaultReport
 from metastore_server import HiveMetastore
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
@@ -257,6 +260,29 @@ def test_a_thousand_tables_take_one_call(sales: HiveCatalog, thrift_calls: list[
     assert sales.list_dynamic_tables("sales") == ["daily_revenue"]
     assert sales.list_views("sales") == ["v"]
     assert len(thrift_calls) == 3
+
+
+@pytest.mark.long  # the metastore takes minutes to make them
+@pytest.mark.postgres
+def test_a_thousand_tables_and_ten_thousand_partitions(
+    hive_metastore_on_postgres: HiveMetastore, thrift_calls: list[str], fault_report: FaultReport
+) -> None:
+    catalog = empty_hive_catalog("much", hive_metastore_on_postgres)
+    catalog.create_database("sales", CatalogDatabase())
+    names = [f"t{number:04}" for number in range(1_000)]
+    for name in names:
+        catalog.create_table(ObjectPath("sales", name), DYNAMIC)
+    partitions = [CatalogPartition({"ds": f"{number:05}"}, statistics=TableStatistics(number)) for number in range(10_000)]
+    catalog.create_partitions(ObjectPath("sales", names[0]), partitions)
+    thrift_calls.clear()
+    start = time.monotonic()
+    assert catalog.list_tables("sales") == names
+    listed = time.monotonic()
+    assert catalog.get_partitions(ObjectPath("sales", names[0])) == partitions
+    fault_report.note(f"Hive metastore: 1,000 tables {listed - start:.2f} s, 10,000 partitions {time.monotonic() - listed:.2f} s")
+    batches = ["get_partitions_by_names"] * (10_000 // hive.BATCH)
+    assert thrift_calls == ["get_all_tables", "get_table", "get_partition_names", *batches]
+    catalog.close()
 
 
 def test_values_that_look_alike_are_told_apart(sales: HiveCatalog) -> None:
