@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import logging
 import os
-import sys
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from airflow import __version__ as airflow_version
-from airflow.exceptions import SerializationError
-from airflow.providers.common.compat.sdk import DAG, Asset, Param, conf
+from airflow.providers.common.compat.sdk import DAG, conf
 from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.dags_support.assets import asset_of
+from airflow_dynamic_tables.dags_support.broken_files import broken_files
+from airflow_dynamic_tables.dags_support.page import Readers, describe_table
+from airflow_dynamic_tables.dags_support.params import params_of
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
-from airflow_dynamic_tables.services.previewing import not_supported_yet
-from airflow_dynamic_tables.services.scope import find_catalogs_file, names_scope
-from airflow_dynamic_tables.services.upstream import parents_of
+from airflow_dynamic_tables.services.names import names_scope
+from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
+
+
 TAG = "dynamic-table"
+
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
 
+
 RETRIES = 2
+
+
 RETRY_DELAY = timedelta(minutes=5)
+
 
 MAX_DECISIONS = 16
 """How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
 
-Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +104,7 @@ def _all_dags(path: Path, state: State) -> list[DAG]:
         log.error("%s", mistake)
     readers = _readers(definitions)
     dags = (build_dag(table, definitions, state, readers) for table in tables if not_supported_yet(table) is None)
-    return [*dags, *_broken_files(mistakes)]
+    return [*dags, *broken_files(mistakes)]
 
 
 def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
@@ -142,7 +146,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
     )
     _add_tasks(dag, table, definitions, state)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
-    dag.params.update(_params(table))
+    dag.params.update(params_of(table))
     return dag
 
 
@@ -194,97 +198,3 @@ def build_maintenance_dag(state: State) -> DAG:
     )
     SweepOperator(task_id="sweep", dag=dag, catalog_conn_id=state.conn_id, catalogs_file=state.catalogs_file)
     return dag
-
-
-@lru_cache(maxsize=10_000)
-def asset_of(identifier: TableIdentifier) -> Asset:
-    """The Airflow asset of a table, dynamic or not."""
-    parts = [quote(part, safe="") for part in (identifier.catalog, identifier.database, identifier.table)]
-    return Asset(name=quote(str(identifier), safe="` "), uri=f"dynamic-table://{'/'.join(parts)}", group="dynamic-table")
-
-
-def _params(table: DynamicTable) -> dict[str, Param]:
-    keys = "/".join(f"{key}=…" for key in table.partition_keys)
-    return {
-        "schedule_time": Param(
-            None,
-            source="dag",
-            type=["null", "string"],
-            format="date-time",
-            title="Schedule time",
-            description=f"The tick to refresh for; empty: the time of the run. Without offset it is in {table.timezone}.",
-        ),
-        "partition": Param(
-            None,
-            source="dag",
-            type=["null", "string"],
-            title="Partition",
-            description=f"Refresh exactly this partition ({keys}), or several separated by commas; empty: the schedule decides."
-            if keys
-            else "The table is not partitioned; leave this empty.",
-        ),
-        "full_refresh": Param(False, source="dag", type="boolean", title="Full refresh", description="Replace the whole table."),
-    }
-
-
-def describe_table(table: DynamicTable, definitions: Definitions, readers: Readers) -> str:
-    """What the DAG page says about a table, in Markdown."""
-    rows = {
-        "Freshness": table.freshness.text,
-        "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
-        "Refresh mode": f"{table.mode.value}: {table.mode_reason}",
-        "Format": table.format,
-        "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
-        "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
-        "Read by": ", ".join(_link(name, definitions) for name in readers.get(table.identifier, ())) or "nothing",
-        "Defined in": f"`{table.path.name}`, line {table.line}",
-    }
-    lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]
-    lines += [f"| **{name}** | {value} |" for name, value in rows.items()]
-    return "\n".join([*lines, "", "```sql", table.query.rstrip(), "```", ""])
-
-
-def _link(name: TableIdentifier, definitions: Definitions) -> str:
-    return f"[{name}](dags/{name.workflow_id})" if name in definitions.tables else str(name)
-
-
-def _broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
-    """One import error for every broken definitions file, where Airflow shows those of DAG files.
-
-    Airflow 3 knows import errors of Python files only, and one of the DAG file would hide every DAG of it. But the DAG
-    processor files a DAG that cannot be serialized under that DAG's own ``relative_fileloc``: so each broken file becomes a
-    DAG that claims to come from there. Outside of a DAG processor nothing would catch the error. Works in Airflow 3.2 and
-    3.3; 3.4 will have importers for YAML.
-    """
-    if not _in_dag_processor() or not airflow_version.startswith(("3.2.", "3.3.")):
-        return []
-    by_file = itertools.groupby(sorted(mistakes), key=lambda mistake: mistake.path)
-    return [_BrokenFile(path, tuple(found)) for path, found in by_file]
-
-
-def _in_dag_processor() -> bool:
-    """Whether Airflow parses to serialize: a process with a supervisor that runs no task."""
-    return hasattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS")
-
-
-class _BrokenFile(DAG):
-    """A DAG that stands for a file and cannot be serialized."""
-
-    def __init__(self, path: Path, mistakes: tuple[Mistake, ...]) -> None:
-        digest = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-        super().__init__(dag_id=f"dynamic_tables__broken_file_{digest}", schedule=None, auto_register=False)
-        self._path = path
-        self._mistakes = mistakes
-
-    def validate(self) -> None:
-        """Called when the loader's own path has been set: put the broken file's in its place."""
-        super().validate()  # type: ignore[no-untyped-call]
-        loader = Path(self.fileloc)
-        if self.relative_fileloc and self._path.is_relative_to(loader.parent):
-            self.relative_fileloc = str(Path(self.relative_fileloc).parent / self._path.relative_to(loader.parent))
-        else:
-            self.relative_fileloc = str(self._path)
-
-    def get_serialized_fields(self) -> Any:  # type: ignore[override]  # a class method there; here it depends on the file
-        """Refuse, with all mistakes of the file."""
-        raise SerializationError("\n" + "\n".join(map(str, self._mistakes)))

@@ -18,13 +18,13 @@ from measure import check, compare, interleave
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.staging.base import CommitRequest, StagingContext
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
 PARTITIONS = 1000
 ROUNDS = 7

@@ -24,9 +24,9 @@ from tpch import write_tpch
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.services.scope import find_catalogs_file
-from airflow_dynamic_tables.services.status import sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.settings import embedded_settings, find_catalogs_file
+from airflow_dynamic_tables.services.tables.status import sample, show_table
+from airflow_dynamic_tables.services.workspace import Workspace
 
 SCHEDULE_TIME = "1995-06-17"
 ROWS = 3

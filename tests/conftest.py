@@ -17,7 +17,7 @@ from metastore_server import HiveMetastore, running_metastore
 from plain_spark import PlainSpark, running_plain_spark
 from postgres_server import PostgresServer, postgres_binaries, running_postgres
 
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.clients.database.engine import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

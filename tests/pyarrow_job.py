@@ -10,10 +10,10 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_dynamic_tables.core.expectations import ExpectationResult
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.storage import write_text
+from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
 
 Days = Mapping[str, Sequence[int]]
 

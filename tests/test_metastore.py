@@ -12,8 +12,8 @@ import pytest
 from hive_metastore.ttypes import Database, NoSuchObjectException, SerDeInfo, StorageDescriptor, Table
 from metastore_server import HiveMetastore
 
+from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
-from airflow_dynamic_tables.metastore import Metastore
 
 
 @pytest.fixture

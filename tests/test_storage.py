@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.clients.files import list_files, read_text, write_text
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.storage import list_files, read_text, write_text
 
 
 @pytest.mark.parametrize("scheme", ["file://", ""])

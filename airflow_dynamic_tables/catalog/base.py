@@ -23,7 +23,7 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, describe
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, check_spec, describe
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     DatabaseAlreadyExistsError,

@@ -14,8 +14,8 @@ from airflow_dynamic_tables.catalog.values import (
     JobState,
     RefreshHandler,
 )
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.schema import Column
 
 _KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}
 

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import PartitionSpec
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
 
 @dataclass(slots=True)

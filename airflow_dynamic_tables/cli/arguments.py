@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_dynamic_tables.cli import values
+from airflow_dynamic_tables.cli import argument_types as values
 
 
 @dataclass(frozen=True, slots=True)

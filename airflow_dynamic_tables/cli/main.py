@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from airflow_dynamic_tables.cli.arguments import Command, Group
-from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY
+from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
 
 

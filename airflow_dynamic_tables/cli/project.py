@@ -11,12 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.cron import previous_tick
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
+from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.services.scope import find_catalogs_file, names_scope
+from airflow_dynamic_tables.services.names import names_scope
+from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 
 def find_definitions(arguments: Namespace) -> Path | None:

@@ -16,7 +16,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 def execute(function: str, arguments: Namespace) -> int:
     """Call a command's function.
 
-    :param function: dotted path, from :class:`~airflow_dynamic_tables.cli.commands.Command`.
+    :param function: dotted path, from :class:`~airflow_dynamic_tables.cli.command_table.Command`.
     :return: 0 when all is well, 1 when the definitions or the state are wrong, 130 after Ctrl-C.
     """
     try:

@@ -7,8 +7,8 @@ from argparse import Namespace
 from dataclasses import replace
 
 from airflow_dynamic_tables.cli.project import find_definitions
-from airflow_dynamic_tables.services.scope import find_catalogs_file
-from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
+from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
+from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def settings(arguments: Namespace) -> Settings:

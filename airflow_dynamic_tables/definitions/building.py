@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.cron import cron_for
-from airflow_dynamic_tables.core.freshness import Freshness
-from airflow_dynamic_tables.core.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.retention import Retention
-from airflow_dynamic_tables.definitions.declarations import SourceDeclaration, TableDeclaration
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.cron import cron_for
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
+from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.expectations import build_expectations, build_row_counts
-from airflow_dynamic_tables.definitions.model import DynamicTable, Source, SparkSettings
-from airflow_dynamic_tables.definitions.settings import FORMATTER_OPTION
+from airflow_dynamic_tables.definitions.model import DynamicTable
 
 _T = TypeVar("_T")
 

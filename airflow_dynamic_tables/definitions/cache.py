@@ -19,14 +19,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from airflow_dynamic_tables.core.expectations import Expectation, RowCount
-from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.retention import Retention
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Source, SparkSettings
-from airflow_dynamic_tables.definitions.query import Analysis, analyse
+from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
 _SETTLED = timedelta(seconds=2)
@@ -192,7 +194,7 @@ def _digest(*parts: str) -> str:
 def _versions() -> str:
     """Everything besides the files that decides a result: the code that reads them, as installed, and sqlglot."""
     package = Path(__file__).parent.parent
-    code = sorted(str(file) for folder in ("core", "definitions") for file in (package / folder).glob("*.py"))
+    code = sorted(str(file) for folder in ("core", "definitions") for file in (package / folder).rglob("*.py"))
     return _digest(version("sqlglot"), json.dumps([_stamp(file)[:3] for file in code]))
 
 

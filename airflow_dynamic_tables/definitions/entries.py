@@ -8,13 +8,11 @@ from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.declarations import (
-    DefaultsDeclaration,
-    SourceDeclaration,
-    TableDeclaration,
-    ViewDeclaration,
-)
-from airflow_dynamic_tables.definitions.query import Analysis, Reference
+from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference
 from airflow_dynamic_tables.yaml_files import Document, Location, line_and_column
 
 

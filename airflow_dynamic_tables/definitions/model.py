@@ -7,63 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from airflow_dynamic_tables.core.expectations import Action, Expectation, RowCount
-from airflow_dynamic_tables.core.freshness import Freshness
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.retention import Retention
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSettings:
-    """How the Spark job is submitted; the names are those of ``SparkSubmitOperator``, ``None`` leaves it to the connection."""
-
-    conn_id: str = "spark_default"
-    conf: Mapping[str, str] = field(default_factory=dict)
-    deploy_mode: str | None = None
-    yarn_queue: str | None = None
-    num_executors: int | None = None
-    executor_cores: int | None = None
-    executor_memory: str | None = None
-    total_executor_cores: int | None = None
-    driver_memory: str | None = None
-    packages: str | None = None
-    exclude_packages: str | None = None
-    repositories: str | None = None
-    jars: str | None = None
-    files: str | None = None
-    py_files: str | None = None
-    archives: str | None = None
-    driver_class_path: str | None = None
-    properties_file: str | None = None
-    proxy_user: str | None = None
-    principal: str | None = None
-    keytab: str | None = None
-    env_vars: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A table that exists already and that nobody here refreshes.
-
-    ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared. Of format ``view``
-    it is a view of its catalog, which only a refresh looks up.
-    """
-
-    identifier: TableIdentifier
-    format: str
-    path: str | None = None
-    partition_keys: tuple[str, ...] = ()
-    schema: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
-    file: Path = Path()
-    line: int = 0
-
-    @property
-    def is_view(self) -> bool:
-        """Whether a query of the catalog stands behind the name."""
-        return self.format == "view"
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.retention import Retention
 
 
 @dataclass(frozen=True, slots=True)

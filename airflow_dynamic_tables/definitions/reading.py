@@ -10,16 +10,14 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.declarations import (
-    DefaultsDeclaration,
-    SourceDeclaration,
-    TableDeclaration,
-    ViewDeclaration,
-)
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, did_you_mean
+from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
-from airflow_dynamic_tables.definitions.settings import Declaration, did_you_mean
 from airflow_dynamic_tables.definitions.validating import validate
 from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
 

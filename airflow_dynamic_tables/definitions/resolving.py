@@ -9,17 +9,17 @@ from itertools import pairwise
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
-from airflow_dynamic_tables.definitions.checking import table_mistakes
-from airflow_dynamic_tables.definitions.declarations import (
-    SourceDeclaration,
-    TableDeclaration,
-    ViewDeclaration,
-)
+from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Source
-from airflow_dynamic_tables.definitions.query import Analysis, Reference, Target, expand
-from airflow_dynamic_tables.definitions.settings import did_you_mean
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import expand
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
+from airflow_dynamic_tables.definitions.rules import table_mistakes
 
 Analyse = Callable[[str], Analysis]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.settings import Declaration, did_you_mean
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, did_you_mean
 from airflow_dynamic_tables.yaml_files import Document, Location
 
 _Model = TypeVar("_Model", bound=Declaration)

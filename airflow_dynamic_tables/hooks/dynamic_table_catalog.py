@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_dynamic_tables.catalog.connections import Connection as ServerConnection
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogPartition
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.clients.connections import Connection as ServerConnection
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
-from airflow_dynamic_tables.services import objects
-from airflow_dynamic_tables.services.objects import CatalogSummary, ObjectDetails, ObjectSummary
-from airflow_dynamic_tables.services.quarantine import publish, reject
-from airflow_dynamic_tables.services.views import create_view
-from airflow_dynamic_tables.services.workspace import Settings, Workspace, embedded_settings
+from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
+from airflow_dynamic_tables.services.catalogs.listing import CatalogSummary, ObjectDetails, ObjectSummary
+from airflow_dynamic_tables.services.settings import Settings, embedded_settings
+from airflow_dynamic_tables.services.stages.quarantine import publish, reject
+from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -34,7 +34,7 @@ class DynamicTableCatalogHook(BaseHook):
     everything when there is no default connection, comes from :func:`embedded_settings`.
 
     Objects of catalogs are named by text of one, two or three parts; what they raise is what the functions of
-    :mod:`~airflow_dynamic_tables.services.objects` raise that have their names.
+    :mod:`~airflow_dynamic_tables.services.catalogs.listing` raise that have their names.
 
     :param conn_id: the connection.
     :param catalogs_file: the catalogs file beside the definitions, if there is one.
@@ -97,7 +97,8 @@ class DynamicTableCatalogHook(BaseHook):
     def publish(self, token: str) -> Version:
         """Commit a stage that is in quarantine; idempotent.
 
-        :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.quarantine.publish`, as for the other errors.
+        :raises ConfigurationError: as do the other errors, see
+            :func:`~airflow_dynamic_tables.services.stages.quarantine.publish`.
         """
         with self.get_conn() as workspace:
             return publish(workspace, token)
@@ -113,69 +114,69 @@ class DynamicTableCatalogHook(BaseHook):
     def catalogs(self) -> list[CatalogSummary]:
         """All catalogs that the catalogs file names."""
         with self.get_conn() as workspace:
-            return objects.catalogs(workspace)
+            return listing.catalogs(workspace)
 
     def databases(self, catalog: str | None = None) -> list[ObjectSummary]:
         """The databases of a catalog, by default of the default one."""
         with self.get_conn() as workspace:
-            return objects.databases(workspace, catalog)
+            return listing.databases(workspace, catalog)
 
     def tables(self, database: str | None = None) -> list[ObjectSummary]:
         """The tables, dynamic tables and views of a database."""
         with self.get_conn() as workspace:
-            return objects.tables(workspace, database)
+            return listing.tables(workspace, database)
 
     def views(self, database: str | None = None) -> list[ObjectSummary]:
         """The views of a database."""
         with self.get_conn() as workspace:
-            return objects.views(workspace, database)
+            return listing.views(workspace, database)
 
     def functions(self, database: str | None = None) -> list[ObjectSummary]:
         """The functions of a database."""
         with self.get_conn() as workspace:
-            return objects.functions(workspace, database)
+            return listing.functions(workspace, database)
 
     def partitions(self, table: str, spec: Mapping[str, str] | None = None) -> list[CatalogPartition]:
         """The partitions of a table that agree with a spec, with their sizes."""
         with self.get_conn() as workspace:
-            return objects.partitions(workspace, table, spec)
+            return listing.partitions(workspace, table, spec)
 
     def describe(self, name: str) -> ObjectDetails:
         """The table, view, function or database of that name."""
         with self.get_conn() as workspace:
-            return objects.describe(workspace, name)
+            return listing.describe(workspace, name)
 
     def create_database(self, name: str, value: CatalogDatabase | None = None, *, ignore_if_exists: bool = False) -> str:
         """Make a database; its full name."""
         with self.get_conn() as workspace:
-            return objects.create_database(workspace, name, value or CatalogDatabase(), ignore_if_exists=ignore_if_exists)
+            return databases.create_database(workspace, name, value or CatalogDatabase(), ignore_if_exists=ignore_if_exists)
 
     def drop_database(self, name: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> str:
         """Drop a database; its full name."""
         with self.get_conn() as workspace:
-            return objects.drop_database(workspace, name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
+            return databases.drop_database(workspace, name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade)
 
     def create_view(self, name: str, query: str, comment: str | None = None, *, replace: bool = False) -> str:
         """Make a view; its full name."""
         with self.get_conn() as workspace:
             view = workspace.catalogs.resolve(name)
-            create_view(workspace, view, query, comment, replace=replace)
+            views.create_view(workspace, view, query, comment, replace=replace)
             return str(view)
 
     def drop_view(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
         """Drop a view; its full name."""
         with self.get_conn() as workspace:
-            return objects.drop_view(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
+            return views.drop_view(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def create_function(self, name: str, function: CatalogFunction, *, replace: bool = False) -> str:
         """Make a function; its full name."""
         with self.get_conn() as workspace:
-            return objects.create_function(workspace, name, function, replace=replace)
+            return functions.create_function(workspace, name, function, replace=replace)
 
     def drop_function(self, name: str, *, ignore_if_not_exists: bool = False) -> str:
         """Drop a function; its full name."""
         with self.get_conn() as workspace:
-            return objects.drop_function(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
+            return functions.drop_function(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect to the ledger and to every catalog that the catalogs file names."""

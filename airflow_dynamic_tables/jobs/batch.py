@@ -9,14 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.partitions import predicate
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import predicate
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import list_files, write_text
 from airflow_dynamic_tables.jobs.functions import register
-from airflow_dynamic_tables.jobs.sources import bind
+from airflow_dynamic_tables.jobs.readers import bind
 
 _CONF = {
     # Partition folders hold text; Spark would guess dates and numbers from it.

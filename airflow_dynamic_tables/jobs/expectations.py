@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
-from airflow_dynamic_tables.core.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 
 
 def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tuple[DataFrame, Callable[[int], dict[str, int]]]:

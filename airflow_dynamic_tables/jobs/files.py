@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.data_files import is_hidden
+from airflow_dynamic_tables.core.tables.data_files import is_hidden
 
 
 def read_text(spark: SparkSession, uri: str) -> str:

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.plan import FunctionBinding
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
 
 
 def register(spark: SparkSession, binding: FunctionBinding) -> None:

@@ -26,7 +26,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from airflow_dynamic_tables.core.expectations import ExpectationResult
+from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 
 
 class StageState(StrEnum):

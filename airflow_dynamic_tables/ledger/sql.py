@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
 
-from airflow_dynamic_tables.core.expectations import ExpectationResult
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.database.tables import refreshes, stages, table_locks
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
+from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Ledger, Refresh, RefreshState, Stage, StageState
 

@@ -15,8 +15,8 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnk
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import report_commit
-from airflow_dynamic_tables.services.quarantine import publish, reject, stage_of_owner
-from airflow_dynamic_tables.services.stages import reconcile
+from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
+from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 

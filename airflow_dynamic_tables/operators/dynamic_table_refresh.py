@@ -25,9 +25,10 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.definitions.model import DynamicTable, Source
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
@@ -40,22 +41,17 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
-from airflow_dynamic_tables.services.completing import complete
-from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.sources import job_environment
-from airflow_dynamic_tables.services.stages import abort
-from airflow_dynamic_tables.services.submitting import (
-    application_file,
-    application_zip,
-    check_java,
-    find_spark_submit,
-    job_failure,
-    last_words,
-    spark_environment,
-)
-from airflow_dynamic_tables.services.upstream import Parent, late, pending
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
+from airflow_dynamic_tables.runners.package import application_file, application_zip
+from airflow_dynamic_tables.runners.spark_submit import job_failure, last_words
+from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import Parent, late, pending
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.stages.settling import abort
+from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
-from airflow_dynamic_tables.services.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_dynamic_tables.services.stages import abort, reconcile
+from airflow_dynamic_tables.services.stages.settling import abort, reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Asset
 
-from airflow_dynamic_tables.core.partitions import describe
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.partitions import PartitionSpec, check_spec, parse_spec
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, check_spec, parse_spec
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 

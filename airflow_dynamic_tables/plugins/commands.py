@@ -9,7 +9,7 @@ from typing import Any
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
-from airflow_dynamic_tables.cli.commands import COMMANDS, SUMMARY
+from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 
 def get_cli_commands() -> list[GroupCommand]:

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.catalogs_file import embedded_catalogs, load_catalogs
-from airflow_dynamic_tables.catalog.connections import Connections, environment_connections
+from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.types import Defaults
+from airflow_dynamic_tables.catalog.registry import Defaults
+from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.formats.base import SupportsStaging
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
-from airflow_dynamic_tables.services.scope import chosen_catalogs_file
-from airflow_dynamic_tables.staging.base import SupportsStaging
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
-
-    ``connections`` finds the Airflow connections that the catalogs file names.
-    """
-
-    database_url: str
-    warehouse: str
-    catalogs_file: Path | None = None
-    connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
-
-
-def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
-    """State without any set-up: SQLite and a warehouse folder under the Airflow home.
-
-    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it.
-    """
-    home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
-    return Settings(
-        database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
-        warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
-        catalogs_file=chosen_catalogs_file(environ, catalogs_file),
-    )
+from airflow_dynamic_tables.services.settings import Settings
 
 
 def utc_now() -> datetime:
@@ -97,17 +68,17 @@ class Workspace:
         :raises UnsupportedError: when the catalog cannot hold that format, or not as atomically as asked for.
         """
         # PyIceberg and pyarrow take seconds to import, and Airflow imports this module whenever it parses a DAG file.
-        from airflow_dynamic_tables.catalog.sql import SqlCatalog
-        from airflow_dynamic_tables.staging.folder import FolderStaging
-        from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+        from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+        from airflow_dynamic_tables.formats.folder.table import FolderStaging
+        from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
         catalog = self.catalog(identifier.catalog)
         if format == "iceberg" and isinstance(catalog, SqlCatalog):
             return IcebergStaging(catalog.iceberg)
         if format in ("parquet", "orc") and not isinstance(catalog, SqlCatalog | MemoryCatalog):
             # Thrift is an extra, which only those with a Hive metastore have.
-            from airflow_dynamic_tables.catalog.hive import HiveCatalog
-            from airflow_dynamic_tables.staging.hive import HiveStaging
+            from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
+            from airflow_dynamic_tables.formats.hive.table import HiveStaging
 
             if isinstance(catalog, HiveCatalog):
                 return HiveStaging(catalog.metastore, format)
@@ -119,6 +90,14 @@ class Workspace:
                 )
             return FolderStaging(catalog.warehouse, format)
         raise UnsupportedError(f"Catalog {identifier.catalog} ({type(catalog).__name__}) cannot hold {format} tables.")
+
+    def format_of(self, identifier: TableIdentifier) -> str:
+        """The format of a table as its catalog has it; ``iceberg`` when it does not know the table."""
+        try:
+            found = self.readable(identifier.catalog).get_table(identifier.path)
+        except TableNotFoundError:
+            return "iceberg"
+        return "iceberg" if isinstance(found, CatalogView) else found.format
 
     def check(self) -> None:
         """Connect to the ledger and to every catalog.

@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.upstream import Parent, pending
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending
 
 
 class UpstreamTrigger(BaseTrigger):

@@ -15,13 +15,13 @@ from metastore_server import HiveMetastore
 from postgres_server import PostgresServer
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.hive import HiveCatalog
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogTable
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.metastore import Metastore
 
 _NUMBERS = count(1)
 SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]

@@ -10,7 +10,7 @@ from catalog_contract import DYNAMIC, KINDS, PATH, TABLE, VIEW, Limits
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     DatabaseNotFoundError,

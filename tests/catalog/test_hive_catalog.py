@@ -14,9 +14,9 @@ from fault_report import FaultReport
 from metastore_server import HiveMetastore
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
-from airflow_dynamic_tables.catalog import hive
-from airflow_dynamic_tables.catalog.catalogs_file import Defaults, load_catalogs
-from airflow_dynamic_tables.catalog.hive import HiveCatalog
+from airflow_dynamic_tables.catalog.file import Defaults, load_catalogs
+from airflow_dynamic_tables.catalog.hive import catalog as hive
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
     CatalogDynamicTable,
@@ -28,9 +28,11 @@ from airflow_dynamic_tables.catalog.values import (
     RefreshHandler,
     TableStatistics,
 )
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import SNAPSHOT
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,
@@ -41,8 +43,6 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.hive import SNAPSHOT
-from airflow_dynamic_tables.metastore import Metastore
 
 PATH = ObjectPath("sales", "daily_revenue")
 DYNAMIC = CatalogDynamicTable(

@@ -10,11 +10,11 @@ import pytest
 from postgres_server import PostgresServer
 
 from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
-from airflow_dynamic_tables.catalog.jdbc import JdbcCatalog
-from airflow_dynamic_tables.catalog.jdbc_types import spark_type
+from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
+from airflow_dynamic_tables.clients.postgres.types import spark_type
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     ConfigurationError,

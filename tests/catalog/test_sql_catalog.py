@@ -22,7 +22,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType, TimestamptzType, TimeType
 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
     CatalogDynamicTable,
@@ -33,11 +33,11 @@ from airflow_dynamic_tables.catalog.values import (
     RefreshHandler,
     TableStatistics,
 )
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.partitions import NULL_PARTITION
-from airflow_dynamic_tables.core.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogUnavailableError,

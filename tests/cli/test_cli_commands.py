@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.cli.arguments import Command, Group
-from airflow_dynamic_tables.cli.catalog_commands import CATALOG_COMMANDS
-from airflow_dynamic_tables.cli.commands import COMMANDS
+from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
+from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.cli.main import main
 
 
@@ -131,7 +131,7 @@ def test_the_table_becomes_commands_of_airflow() -> None:
 
 def test_arguments_reach_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Namespace] = []
-    monkeypatch.setattr("airflow_dynamic_tables.cli.refreshing.refresh", lambda arguments: seen.append(arguments) or 0)
+    monkeypatch.setattr("airflow_dynamic_tables.cli.commands.refresh.refresh", lambda arguments: seen.append(arguments) or 0)
     line = (
         "refresh sales.t --definitions d --partition ds=2024-01-01/hh=03 --partition ds=a%2Fb --master spark://x --full-refresh"
     )

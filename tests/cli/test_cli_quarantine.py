@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyarrow_job import write_numbers
 
-from airflow_dynamic_tables.cli import refreshing
+from airflow_dynamic_tables.cli.commands import refresh as refreshing
 
 NUMBERS = """
 defaults: {catalog: lake, database: sales}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "airflow_dynamic_tables"
-CORE = sorted(f"{PACKAGE.name}.core.{path.stem}" for path in (PACKAGE / "core").glob("[!_]*.py"))
+CORE = sorted(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in (PACKAGE / "core").rglob("[!_]*.py"))
 
 BLOCKER = """
 import sys
@@ -45,5 +45,5 @@ def test_everything_but_cron_needs_the_standard_library_only(module: str) -> Non
 
 
 def test_the_blocker_blocks() -> None:
-    found = imported([f"{PACKAGE.name}.core.cron"])
+    found = imported([f"{PACKAGE.name}.core.schedule.cron"])
     assert "croniter must not be needed" in found.stderr

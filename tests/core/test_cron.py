@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pendulum import instance
 from wall_clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, ticks_of, wall
 
-from airflow_dynamic_tables.core.cron import check_cron, cron_for, next_tick, previous_tick, ticks
-from airflow_dynamic_tables.core.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.cron import check_cron, cron_for, next_tick, previous_tick, ticks
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 
 DERIVED = {
     **{f"{n} minutes": f"*/{n} * * * *" for n in (2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},

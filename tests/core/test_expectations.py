@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_dynamic_tables.core.expectations import Action, ExpectationResult, RowCount, accepted_values, not_null
+from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult, RowCount, accepted_values, not_null
 
 
 @pytest.mark.parametrize(

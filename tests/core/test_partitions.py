@@ -11,16 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wall_clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, shown, ticks_of, wall
 
-from airflow_dynamic_tables.core.cron import previous_tick, ticks
-from airflow_dynamic_tables.core.freshness import Freshness
-from airflow_dynamic_tables.core.partitions import (
-    check_formatters,
-    check_spec,
-    describe,
-    parse_spec,
-    predicate,
-    scheduled_partitions,
-)
+from airflow_dynamic_tables.core.schedule.cron import previous_tick, ticks
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.dates import check_formatters, scheduled_partitions
+from airflow_dynamic_tables.core.tables.partitions import check_spec, describe, parse_spec, predicate
 
 DAY = {"ds": "yyyy-MM-dd"}
 HOUR = {"ds": "yyyy-MM-dd", "hh": "HH"}

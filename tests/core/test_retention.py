@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_dynamic_tables.core.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import Retention
 
 NOW = datetime(2024, 3, 10, tzinfo=UTC)
 

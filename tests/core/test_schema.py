@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.schema import Column, evolve
+from airflow_dynamic_tables.core.tables.schema import Column, evolve
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 
 OLD = (Column("id", "bigint", nullable=False), Column("name", "string", comment="of the customer"))

@@ -15,8 +15,8 @@ from postgres_server import PostgresServer
 from processes_at_once import at_once
 from sqlalchemy import insert, inspect, select, text
 
-from airflow_dynamic_tables.database.engine import VERSION_TABLE, Database
-from airflow_dynamic_tables.database.tables import databases, metadata
+from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
+from airflow_dynamic_tables.clients.database.tables import databases, metadata
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
 SCHEMA = {

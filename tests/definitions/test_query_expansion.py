@@ -8,15 +8,8 @@ import pytest
 import sqlglot
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
-from airflow_dynamic_tables.definitions.query import (
-    Analysis,
-    Target,
-    analyse,
-    expand,
-    replace_functions,
-    replace_tables,
-    same_query,
-)
+from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse, same_query
 
 # Query; the tables it reads; the query with every name in full (C is the default catalog, D the default database).
 CASES = {

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from metastore_server import HiveMetastore
 
-from airflow_dynamic_tables.cli.commands import COMMANDS, Group
+from airflow_dynamic_tables.cli.command_table import COMMANDS, Group
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -141,7 +141,7 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
 
 
 def test_the_definitions_page_has_every_key() -> None:
-    from airflow_dynamic_tables.definitions.declarations import definitions_schema
+    from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 
     text = (ROOT / "docs" / "definitions.md").read_text()
     keys = {key for model in definitions_schema()["$defs"].values() for key in model["properties"]}

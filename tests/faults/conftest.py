@@ -10,7 +10,7 @@ from postgres_server import PostgresServer
 from sqlalchemy import MetaData, text
 from victims import Site
 
-from airflow_dynamic_tables.database.engine import VERSION_TABLE, Database
+from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 
 
 @pytest.fixture(scope="session")

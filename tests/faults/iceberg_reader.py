@@ -16,7 +16,8 @@ from pyiceberg.table import Table
 from row_digests import rows_digest, text, total
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from fault_report import FaultReport
 from truth import check_all_settled, content, data_files
 from victims import Attempt, Child, Site, refresh, sweep, victim
 
-from airflow_dynamic_tables.core.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.refreshing import begin
+from airflow_dynamic_tables.services.refresh.running import begin
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))

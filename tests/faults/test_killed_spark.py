@@ -14,9 +14,9 @@ from fault_report import FaultReport
 from truth import check_all_settled, content, data_files
 from victims import Attempt, Site, refresh, start, sweep
 
-from airflow_dynamic_tables.definitions.model import SparkSettings
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.submitting import submit
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.refresh.running import run
 
 SPARK = SparkSettings(
     conf={

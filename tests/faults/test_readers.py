@@ -39,18 +39,19 @@ from postgres_server import PostgresServer
 from row_digests import rows_digest, text, total
 from watchers import FAILED, Report, watching
 
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
-from airflow_dynamic_tables.services.sweeping import sweep
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
-from airflow_dynamic_tables.storage import write_text
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.workspace import Workspace
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """

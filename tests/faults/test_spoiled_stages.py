@@ -11,13 +11,13 @@ from fault_report import FaultReport
 from truth import check_all_settled, content, data_files
 from victims import Attempt, Site, refresh, refresh_in
 
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.files import read_text, write_text
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.storage import read_text, write_text
+from airflow_dynamic_tables.services.refresh.running import run
 
 pytestmark = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 

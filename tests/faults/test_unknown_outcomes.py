@@ -14,7 +14,7 @@ from postgres_server import PostgresServer, running_postgres
 from truth import check_all_settled, content, data_files, versions
 from victims import Attempt, Site, refresh, sweep, when_leases_are_over
 
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.exceptions import CommitUnknownError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 

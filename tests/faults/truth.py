@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsspec.core import url_to_fs
 from victims import REVENUE, Site
 
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.workspace import Workspace

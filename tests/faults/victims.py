@@ -36,16 +36,17 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
-from airflow_dynamic_tables.services import sweeping
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.stages import LEASE
-from airflow_dynamic_tables.services.sweeping import SweepReport
-from airflow_dynamic_tables.services.workspace import Settings, Workspace, utc_now
+from airflow_dynamic_tables.services.maintenance import sweeping
+from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.stages.leases import LEASE
+from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
 PREFIX = "airflow_dynamic_tables."
@@ -63,9 +64,9 @@ _processes.set_forkserver_preload(
     [
         "psycopg",
         "pyarrow.parquet",
-        "airflow_dynamic_tables.catalog.sql",
-        "airflow_dynamic_tables.staging.iceberg",
-        "airflow_dynamic_tables.services.refreshing",
+        "airflow_dynamic_tables.catalog.sql.catalog",
+        "airflow_dynamic_tables.formats.iceberg.table",
+        "airflow_dynamic_tables.services.refresh.running",
     ]
 )
 

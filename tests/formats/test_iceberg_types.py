@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import FixedType, IcebergType, StructType, TimestampNanoType, TimeType, UUIDType
 
+from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, spark_ddl, to_iceberg, to_spark
 from airflow_dynamic_tables.core.identifiers import quote
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.formats.iceberg import columns_of, schema_of, spark_ddl, to_iceberg, to_spark
 
 PLAIN = [
     "boolean",

@@ -12,7 +12,7 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, InvalidPartitionError, NotEmptyError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.objects import ObjectSummary
+from airflow_dynamic_tables.services.catalogs.listing import ObjectSummary
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.core.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 
 Plan = Callable[..., RefreshPlan]
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, SourceBinding
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
-from airflow_dynamic_tables.staging.base import CommitRequest, StagingContext
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
 
 pytestmark = pytest.mark.spark
 

@@ -10,15 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.status import sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.status import sample, show_table
+from airflow_dynamic_tables.services.workspace import Workspace
 
 pytestmark = pytest.mark.spark
 

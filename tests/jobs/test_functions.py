@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.plan import FunctionBinding, RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
 

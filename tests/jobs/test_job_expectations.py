@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.expectations import Action, Expectation, accepted_values, not_null
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.jobs.batch import refresh
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
 

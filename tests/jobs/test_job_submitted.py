@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.definitions.model import SparkSettings
+from airflow_dynamic_tables.clients.files import read_text, write_text
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.services.submitting import submit
-from airflow_dynamic_tables.storage import read_text, write_text
+from airflow_dynamic_tables.runners.spark_submit import submit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
 

@@ -14,9 +14,9 @@ import pytest
 from postgres_server import PostgresServer
 from processes_at_once import at_once
 
-from airflow_dynamic_tables.core.expectations import ExpectationResult
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.database.tables import metadata
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import metadata
+from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger

@@ -21,10 +21,11 @@ from airflow_dynamic_tables.exceptions import JobFailedError, QuarantinedError
 from airflow_dynamic_tables.operators import decide
 from airflow_dynamic_tables.operators.decide import ABORT, PUBLISH, DecideOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.quarantine import publish, reject
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages.quarantine import publish, reject
+from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)

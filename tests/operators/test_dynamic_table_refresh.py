@@ -16,8 +16,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.services.upstream import parents_of
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import Workspace
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 

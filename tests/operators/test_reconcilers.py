@@ -15,10 +15,11 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import begin, run
-from airflow_dynamic_tables.services.stages import reconcile
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages.settling import reconcile
+from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.cli.cli_config import DefaultHelpParser, GroupCommand
 
-from airflow_dynamic_tables.cli.commands import COMMANDS
+from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.plugins.commands import get_cli_commands
 
 

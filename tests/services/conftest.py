@@ -11,7 +11,7 @@ import pytest
 from postgres_server import PostgresServer
 from version_bench import VersionBench
 
-from airflow_dynamic_tables.database.engine import Database
+from airflow_dynamic_tables.clients.database.engine import Database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -12,19 +12,20 @@ from metastore_server import HiveMetastore
 from plain_spark import PlainSpark
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.catalog.hive import HiveCatalog
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.cli.main import main
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.services.lifecycle import Registration, adopt, create
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.lifecycle import Registration, adopt, create
+from airflow_dynamic_tables.services.workspace import Workspace
 
 DATABASE = "adopted"
 MARCH = datetime(2024, 3, 2, tzinfo=UTC)

@@ -11,8 +11,8 @@ from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.plan import FunctionBinding, RefreshPlan
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
@@ -24,12 +24,13 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
     UpstreamError,
 )
-from airflow_dynamic_tables.services.completing import complete
-from airflow_dynamic_tables.services.lifecycle import create
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import begin, run
-from airflow_dynamic_tables.services.views import create_view
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.catalogs.views import create_view
+from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.workspace import Workspace
 
 YAML = """
 defaults: {catalog: lake, database: sales}

@@ -14,13 +14,13 @@ from pyarrow_job import write_numbers
 from version_bench import NUMBERS, TOTAL, VersionBench
 
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
+from airflow_dynamic_tables.formats.base import StagingContext
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.expiring import expire
-from airflow_dynamic_tables.services.processes import current_process
-from airflow_dynamic_tables.services.refreshing import Steps, commit
-from airflow_dynamic_tables.services.restoring import ROLLBACK
-from airflow_dynamic_tables.services.sweeping import sweep
-from airflow_dynamic_tables.staging.base import StagingContext
+from airflow_dynamic_tables.services.maintenance.expiring import expire
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.running import Steps, commit
+from airflow_dynamic_tables.services.stages.processes import current_process
+from airflow_dynamic_tables.services.tables.rollback import ROLLBACK
 
 LATER = timedelta(days=20)
 

@@ -13,14 +13,15 @@ from metastore_server import HiveMetastore
 from plain_spark import PlainSpark
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import SparkSettings
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.submitting import submit
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace
 
 pytestmark = pytest.mark.spark
 

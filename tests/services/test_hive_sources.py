@@ -13,21 +13,22 @@ from metastore_server import HiveMetastore
 from plain_spark import PlainSpark
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.catalog.hive import HiveCatalog
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogPartition, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.sources import bind
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.sources import bind_sources
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.jobs.readers import bind
+from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 
 DATABASE = "others"
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)

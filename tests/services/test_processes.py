@@ -3,11 +3,12 @@
 import subprocess
 import sys
 
-from airflow_dynamic_tables.services.processes import current_process, is_dead
+from airflow_dynamic_tables.services.stages.processes import current_process, is_dead
 
 
 def _child() -> "subprocess.Popen[str]":
-    code = "from airflow_dynamic_tables.services.processes import current_process; print(current_process(), flush=True); input()"
+    module = current_process.__module__
+    code = f"from {module} import current_process; print(current_process(), flush=True); input()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

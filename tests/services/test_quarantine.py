@@ -12,8 +12,8 @@ import pytest
 from pyarrow_job import write_days, write_numbers
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -23,14 +23,15 @@ from airflow_dynamic_tables.exceptions import (
     StageRejectedError,
 )
 from airflow_dynamic_tables.ledger.base import Refresh, StageState
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.quarantine import KEEP_QUARANTINED, publish, reject
-from airflow_dynamic_tables.services.refreshing import begin, run
-from airflow_dynamic_tables.services.stages import abort
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.sweeping import sweep
-from airflow_dynamic_tables.services.upstream import Parent, late, pending
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.upstream import Parent, late, pending
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
+from airflow_dynamic_tables.services.stages.settling import abort
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 
 YAML = """
 defaults: {catalog: lake, database: sales, freshness: 1 day}
@@ -228,7 +229,7 @@ def test_a_sweep_finishes_what_the_newer_refresh_did_not(
     workspace: Workspace, quarantined: str, requested: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as died:
-        died.setattr("airflow_dynamic_tables.services.refreshing.supersede", lambda *_: None)
+        died.setattr("airflow_dynamic_tables.services.refresh.running.supersede", lambda *_: None)
         run(workspace, requested("third"), numbers_job(*MANY))
     with pytest.raises(ConflictError, match=r"Version 2 .* was committed after stage second was planned"):
         publish(workspace, quarantined)

@@ -14,8 +14,8 @@ import pytest
 from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
@@ -28,13 +28,16 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services import refreshing, stages
-from airflow_dynamic_tables.services.planning import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refreshing import begin, commit, run
-from airflow_dynamic_tables.services.status import list_tables, sample, show_table
-from airflow_dynamic_tables.services.sweeping import sweep
-from airflow_dynamic_tables.services.upstream import late, parents_of, pending
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.refresh.upstream import late, parents_of, pending
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages import settling
+from airflow_dynamic_tables.services.stages.leases import LEASE
+from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
+from airflow_dynamic_tables.services.workspace import Workspace
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 TOTAL = TableIdentifier("lake", "sales", "total")
@@ -175,7 +178,7 @@ def test_a_new_try_supersedes_the_old_one_whose_commit_is_refused(workspace: Wor
 
 def test_a_lease_that_ran_out_is_superseded(workspace: Workspace, request_: RefreshRequest, clock: Clock) -> None:
     begin(workspace, request_)
-    clock.time += stages.LEASE + timedelta(seconds=1)
+    clock.time += LEASE + timedelta(seconds=1)
     assert isinstance(run(workspace, replace(request_, token="t2", owner="other"), write_numbers), Version)
     refresh = workspace.ledger.get_refresh("t1")
     assert refresh is not None
@@ -218,7 +221,7 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.COMMITTING
-    stages.abort(workspace, "t1", "the callback came late")
+    settling.abort(workspace, "t1", "the callback came late")
     refresh = workspace.ledger.get_refresh("t1")
     assert refresh is not None
     assert (refresh.state, refresh.version, refresh.error) == (RefreshState.SUCCEEDED, 1, None)
@@ -254,7 +257,7 @@ def test_a_first_commit_that_might_still_land_keeps_its_files(
     assert isinstance(planned, RefreshPlan)
     write_numbers(planned)
     workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.COMMITTING)
-    clock.time += stages.LEASE + timedelta(seconds=1)
+    clock.time += LEASE + timedelta(seconds=1)
     assert sweep(workspace).kept == ("t1",)
     assert any(file.suffix == ".parquet" for file in stage_files(planned))
     assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)

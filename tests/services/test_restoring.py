@@ -12,10 +12,10 @@ from version_bench import MARCH, NUMBERS, TOTAL, VersionBench
 
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
-from airflow_dynamic_tables.services.refreshing import Steps, commit
-from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
-from airflow_dynamic_tables.services.status import show_table
-from airflow_dynamic_tables.services.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.running import Steps, commit
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.status import show_table
 
 
 def test_read_an_old_version_roll_back_and_refresh_on_top(version_bench: VersionBench) -> None:

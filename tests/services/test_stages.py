@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from pyarrow_job import write_numbers
 
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
-from airflow_dynamic_tables.services import refreshing, stages
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import begin, commit, run
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings, utc_now
+from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages import leases, settling
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
         patch.setattr(refreshing, "complete", lambda *_: None)
         commit(workspace, request_, planned, refreshing.Steps())
     workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.ABORTING)
-    assert stages.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
+    assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
     assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
     assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
 
@@ -82,7 +84,7 @@ def test_giving_up_what_lands_just_now_does_not_make_it_fail(
 
     monkeypatch.setattr(workspace.ledger, "get_stage", slow_look)
     with pytest.raises(CommitRejectedError, match="Stage t1 is COMMITTED"):
-        stages.abort(workspace, "t1", "the task missed its heartbeat")
+        settling.abort(workspace, "t1", "the task missed its heartbeat")
     assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
 
 
@@ -91,20 +93,20 @@ def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, planned: Refre
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_dynamic_tables.staging.iceberg.delete_folder", die)
+        patch.setattr("airflow_dynamic_tables.formats.iceberg.table.delete_folder", die)
         with pytest.raises(SystemExit):
-            stages.abort(workspace, planned.token, ValueError("DIVIDE_BY_ZERO"))
-    stages.settle(workspace, stage_of(workspace), "abandoned")
+            settling.abort(workspace, planned.token, ValueError("DIVIDE_BY_ZERO"))
+    settling.settle(workspace, stage_of(workspace), "abandoned")
     assert state_of(workspace)[1:] == (RefreshState.FAILED, "DIVIDE_BY_ZERO")
 
 
 def test_who_lost_the_stage_before_it_was_recorded_leaves_no_trace(workspace: Workspace, request_: RefreshRequest) -> None:
     """A zombie that wakes up right after it opened its stage."""
-    opened = stages.open_stage
+    opened = leases.open_stage
 
     def open_and_sleep(workspace: Workspace, stage: Stage) -> None:
         opened(workspace, stage)
-        stages.settle(workspace, stage, "superseded")
+        settling.settle(workspace, stage, "superseded")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(refreshing, "open_stage", open_and_sleep)

@@ -13,18 +13,19 @@ from postgres_server import PostgresServer
 from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.scope import names_scope
-from airflow_dynamic_tables.services.sources import job_environment
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.submitting import submit
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.names import names_scope
+from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -10,14 +10,15 @@ from uuid import uuid4
 from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.plan import RefreshPlan
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import begin, run
-from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 TOTAL = TableIdentifier("lake", "sales", "total")

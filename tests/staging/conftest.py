@@ -13,10 +13,10 @@ from metastore_server import HiveMetastore
 from postgres_server import PostgresServer
 from staging_bench import Bench
 
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.metastore import Metastore
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
 
 @pytest.fixture(

@@ -8,9 +8,9 @@ from uuid import uuid4
 from hive_metastore.ttypes import Database
 from staging_bench import Bench
 
+from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.metastore import Metastore
-from airflow_dynamic_tables.staging.hive import HiveStaging
+from airflow_dynamic_tables.formats.hive.table import HiveStaging
 
 
 def hive_bench(metastore: Metastore, folder: Path, file_format: str = "parquet") -> Bench:

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.versions import Version
-from airflow_dynamic_tables.staging.base import CommitRequest, StagedTable, StagingContext, SupportsStaging
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, StagingContext, SupportsStaging
 
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
 REVENUE = ObjectPath("sales", "revenue")

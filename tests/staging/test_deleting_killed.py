@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from staging_bench import Bench
 
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
-from airflow_dynamic_tables.core.retention import Retention
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
 KILLED = """
 import os, signal, sys

@@ -14,10 +14,11 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.plan import RESULT_FILE, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.refresh.plan import RESULT_FILE, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
@@ -27,9 +28,8 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.staging.base import CommitRequest, RowCounts, StagedTable, StagingContext
-from airflow_dynamic_tables.staging.folder import FolderStaging
-from airflow_dynamic_tables.storage import write_text
+from airflow_dynamic_tables.formats.base import CommitRequest, RowCounts, StagedTable, StagingContext
+from airflow_dynamic_tables.formats.folder.table import FolderStaging
 
 SALES = ObjectPath("Säle", "re venue")
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))

@@ -20,10 +20,10 @@ from metastore_server import HiveMetastore
 from staging_bench import Bench
 from thrift.transport.TTransport import TBufferedTransport
 
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError
-from airflow_dynamic_tables.metastore import Metastore
-from airflow_dynamic_tables.staging.hive import HiveStaging
+from airflow_dynamic_tables.formats.hive.table import HiveStaging
 
 OLD, NEW = {"1": [1], "2": [2]}, {"1": [10], "3": [30]}
 DAYS = ("1", "2", "3")

@@ -18,8 +18,8 @@ from metastore_server import HiveMetastore
 from plain_spark import PlainSpark, running_plain_spark
 from staging_bench import Bench
 
+from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.metastore import Metastore
 
 pytestmark = pytest.mark.postgres
 

@@ -16,10 +16,10 @@ from hive_metastore.ttypes import FieldSchema, Partition, Table
 from metastore_server import HiveMetastore
 from staging_bench import COLUMNS, Bench
 
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import descriptor
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
-from airflow_dynamic_tables.formats.hive import descriptor
-from airflow_dynamic_tables.metastore import Metastore
 
 DAY = timedelta(days=1)
 

@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from staging_bench import COLUMNS, Bench
 
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
@@ -28,8 +28,8 @@ from airflow_dynamic_tables.exceptions import (
     StageRejectedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.staging.base import StagingContext
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+from airflow_dynamic_tables.formats.base import StagingContext
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
 NAME = ("sales", "revenue")
 

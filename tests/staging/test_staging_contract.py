@@ -12,7 +12,7 @@ import pytest
 from staging_bench import COLUMNS, NOON, Bench
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     SchemaEvolutionError,
@@ -20,7 +20,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.staging.base import RowCounts
+from airflow_dynamic_tables.formats.base import RowCounts
 
 
 def test_the_first_commit_makes_the_table_with_its_rows(bench: Bench) -> None:

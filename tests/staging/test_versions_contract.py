@@ -13,9 +13,9 @@ import pytest
 from staging_bench import COLUMNS, NOON, Bench
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.retention import Retention
-from airflow_dynamic_tables.core.schema import Column
-from airflow_dynamic_tables.core.versions import Version
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, VersionNotFoundError
 
 DAY = timedelta(days=1)

@@ -20,8 +20,9 @@ import psutil
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.status import sample
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
 
 LOADER = '''"""Airflow DAGs of all dynamic tables."""
 from pathlib import Path

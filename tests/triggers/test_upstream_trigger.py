@@ -14,10 +14,11 @@ from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.upstream import parents_of
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)

@@ -1,0 +1,162 @@
+"""``catalogs.yaml``: which catalogs there are, of which type, and how to reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_dynamic_tables.catalog.manager import CatalogManager
+from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, DEFAULT_DATABASE, CatalogEntry, Defaults, make_catalog
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.exceptions import DefinitionError
+from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
+
+_KEYS: Mapping[str, tuple[type, str]] = {
+    "name": (str, "text"),
+    "type": (str, "text"),
+    "is-default": (bool, "true or false"),
+    "default-database": (str, "text"),
+    "conn-id": (str, "text"),
+    "connection-params": (dict, "a mapping"),
+}
+_ALIASES = {"default-db": "default-database", "hive.metastore.uris": "uri"}
+"""Keys of FLIP-30's example that have a name of their own here."""
+
+
+def embedded_catalogs(defaults: Defaults) -> CatalogManager:
+    """Catalogs without a file: every name is a ``sql`` catalog in the one database."""
+    return CatalogManager(missing=lambda name: make_catalog(CatalogEntry(name), defaults))
+
+
+def load_catalogs(path: Path, defaults: Defaults) -> CatalogManager:
+    """The catalogs of a ``catalogs.yaml``; each is made, and its secrets looked up, when it is first asked for.
+
+    A catalog has ``name``, ``type``, ``is-default``, ``default-database``, ``conn-id`` (an Airflow connection) and
+    ``connection-params``, which win over the connection; all but the name may stand below ``catalog``, too. ``${NAME}`` is
+    taken from the environment, so that secrets stay out of the file.
+
+    :raises DefinitionError: with all mistakes of the file.
+    """
+    entries = read_entries(path)
+    chosen = _chosen(entries)
+    manager = CatalogManager(chosen.name, chosen.default_database or DEFAULT_DATABASE)
+    for entry in entries:
+        manager.declare(entry.name, partial(make_catalog, entry, defaults))
+    return manager
+
+
+def default_names(path: Path | None) -> tuple[str, str]:
+    """The catalog and the database of names that leave them out, as the file says; connects to nothing.
+
+    :raises DefinitionError: with all mistakes of the file.
+    """
+    if path is None:
+        return "default", DEFAULT_DATABASE
+    chosen = _chosen(read_entries(path))
+    return chosen.name, chosen.default_database or DEFAULT_DATABASE
+
+
+def read_entries(path: Path) -> list[CatalogEntry]:
+    """What the file declares.
+
+    :raises DefinitionError: with all mistakes of the file.
+    """
+    text, mistakes = read_text(path)
+    document, found = parse_document(path, text, "'catalogs'") if text is not None else (None, [])
+    mistakes += found
+    entries: list[CatalogEntry] = []
+    if document is not None:
+        reader = _Reader(document)
+        entries = reader.read()
+        mistakes += reader.mistakes
+    if mistakes:
+        raise DefinitionError(tuple(sorted(mistakes)))
+    return entries
+
+
+def _chosen(entries: list[CatalogEntry]) -> CatalogEntry:
+    """The default catalog: the one that says so, or the first."""
+    return next((entry for entry in entries if entry.is_default), entries[0])
+
+
+class _Reader:
+    """Reads one document; collects all its mistakes."""
+
+    def __init__(self, document: Document) -> None:
+        self.mistakes: list[Mistake] = []
+        self._document = document
+
+    def read(self) -> list[CatalogEntry]:
+        data = self._document.data
+        declared = data.get("catalogs") if isinstance(data, Mapping) else None
+        if not isinstance(declared, list) or not declared:
+            self._wrong((), "a catalogs file holds a list 'catalogs' with at least one catalog")
+            return []
+        entries = [
+            (number, entry) for number, value in enumerate(declared) if (entry := self._entry(value, ("catalogs", number)))
+        ]
+        seen: set[str] = set()
+        for number, entry in entries:
+            if entry.name in seen:
+                self._wrong(("catalogs", number, "name"), f"catalog {entry.name} is declared twice")
+            seen.add(entry.name)
+        for number, entry in [found for found in entries if found[1].is_default][1:]:
+            self._wrong(("catalogs", number), f"catalog {entry.name} cannot be the default, too: there is one already")
+        return [entry for _, entry in entries]
+
+    def _entry(self, value: Any, location: Location) -> CatalogEntry | None:
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str) or not value["name"]:
+            self._wrong(location, "every catalog needs a name")
+            return None
+        places = dict(self._places(value, location))
+        values = {key: place[0] for key, place in places.items()}
+        if [key for key, place in places.items() if self._is_wrong(key, *place)]:
+            return None
+        kind = values.get("type", "sql")
+        if kind not in CATALOG_TYPES:
+            self._wrong(places["type"][1], f"catalog type {kind!r} is not supported; use one of {', '.join(CATALOG_TYPES)}")
+            return None
+        return CatalogEntry(
+            name=values["name"],
+            type=kind,
+            is_default=values.get("is-default", False),
+            default_database=values.get("default-database"),
+            conn_id=values.get("conn-id"),
+            params=self._params(kind, *places["connection-params"]) if "connection-params" in places else {},
+            base=self._document.path.parent,
+        )
+
+    def _places(self, value: Mapping[str, Any], location: Location) -> Iterator[tuple[str, tuple[Any, Location]]]:
+        """Every key with its value and where it stands, whether flat or below ``catalog``."""
+        for key, inner in value.items():
+            if key == "catalog" and isinstance(inner, Mapping):
+                yield from self._places(inner, (*location, key))
+            elif inner is not None:
+                yield _ALIASES.get(key, key), (inner, (*location, key))
+
+    def _is_wrong(self, key: str, value: Any, location: Location) -> bool:
+        if key not in _KEYS:
+            self.mistakes.append(
+                self._document.key_mistake(location, f"unknown key {key!r}; known are {', '.join(sorted(_KEYS))}")
+            )
+            return True
+        kind, wanted = _KEYS[key]
+        if not isinstance(value, kind):
+            self._wrong(location, f"{key!r} must be {wanted}")
+        return not isinstance(value, kind)
+
+    def _params(self, kind: str, values: Mapping[str, Any], location: Location) -> dict[str, str]:
+        known, found = CATALOG_TYPES[kind].params, {}
+        for key, value in values.items():
+            name = _ALIASES.get(key, key)
+            if name in known:
+                found[name] = str(value)
+                continue
+            legal = f"known are {', '.join(known)}" if known else f"type {kind} has none"
+            self.mistakes.append(self._document.key_mistake((*location, key), f"unknown connection parameter {key!r}; {legal}"))
+        return found
+
+    def _wrong(self, location: Location, message: str) -> None:
+        self.mistakes.append(self._document.mistake(location, message))

@@ -1,0 +1,1 @@
+"""Catalogs in a Hive metastore."""

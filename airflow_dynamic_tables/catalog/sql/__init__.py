@@ -1,0 +1,1 @@
+"""Catalogs in a SQL database; their physical tables are Iceberg."""

@@ -1,0 +1,154 @@
+"""The Iceberg side of the ``sql`` catalog, and what its metadata knows better than a row: columns, partitions, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, PrimitiveType
+from sqlalchemy.exc import DBAPIError
+
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogPartition,
+    CatalogTable,
+    ColumnStatistics,
+    TableStatistics,
+)
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.files import is_object_store
+from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, key_columns, partition
+from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.tables.schema import Column
+
+
+def open_iceberg(name: str, database: Database, warehouse: str) -> IcebergCatalog:
+    """PyIceberg's catalog on the same database.
+
+    :raises CatalogUnavailableError: when the database cannot be reached.
+    """
+    with database.errors():
+        engine = database.engine
+        properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": warehouse}
+        if is_object_store(warehouse):
+            properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: there is one place to say endpoint and credentials
+        try:
+            catalog = IcebergCatalog(name, **properties)
+        except DBAPIError:
+            # Two processes that start at once both try to create PyIceberg's tables; now they are there.
+            catalog = IcebergCatalog(name, **properties)
+    # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
+    catalog.engine.dispose()
+    catalog.engine = engine
+    return catalog
+
+
+def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> AnyTable | None:
+    """The entry with what the physical table knows better, as of a version; ``None`` when there is no such version.
+
+    :raises UnsupportedError: when a column has a type that Spark does not have.
+    """
+    found = _columns_as_of(physical, version)
+    if found is None:
+        return None
+    columns, snapshot = found
+    if isinstance(entry, CatalogDynamicTable):
+        return replace(entry, columns=columns, location=physical.location(), snapshot=snapshot)
+    if isinstance(entry, CatalogTable):
+        return replace(entry, columns=columns, location=physical.location())
+    return replace(table_of(physical), columns=columns)
+
+
+def table_of(physical: Table) -> CatalogTable:
+    """A table that only Iceberg knows.
+
+    :raises UnsupportedError: when a column has a type that Spark does not have.
+    """
+    return CatalogTable(
+        columns_of(physical.schema()),
+        comment=physical.properties.get("comment"),
+        partition_keys=tuple(key_columns(physical.spec(), physical.schema()).values()),
+        location=physical.location(),
+        properties=dict(physical.properties),
+    )
+
+
+def _columns_as_of(table: Table, version: str | None) -> tuple[tuple[Column, ...], str | None] | None:
+    """Columns and snapshot of a version, by default the current one; ``None`` when there is no such version."""
+    snapshots = {str(snapshot.snapshot_id): snapshot for snapshot in table.snapshots()}
+    if version is None:
+        current = table.current_snapshot()
+        return columns_of(table.schema()), str(current.snapshot_id) if current else None
+    if version not in snapshots:
+        return None
+    schema_id = snapshots[version].schema_id
+    return columns_of(table.schema() if schema_id is None else table.schemas()[schema_id]), version
+
+
+def partitions_of(table: Table, keys: tuple[str, ...], wanted: Mapping[str, str]) -> list[CatalogPartition]:
+    """The partitions that hold files and agree with ``wanted``, in order of their values."""
+    schema, uncounted = table.schema(), has_delete_files(table)
+    columns = {number: key_columns(spec, schema) for number, spec in table.specs().items()}
+    found: dict[tuple[str, ...], list[DataFile]] = {}
+    for file, spec in data_files(table):
+        values = partition(file, spec, schema)
+        named = {column: values[field] for field, column in columns[spec.spec_id].items()}
+        full = {key: NULL_PARTITION if (value := named.get(key)) is None else value for key in keys}
+        if wanted.items() <= full.items():
+            found.setdefault(tuple(full.values()), []).append(file)
+    return [
+        CatalogPartition(dict(zip(keys, values, strict=True)), statistics=_size(files, uncounted=uncounted))
+        for values, files in sorted(found.items())
+    ]
+
+
+def statistics_of(table: Table) -> TableStatistics:
+    """Size of the current version; rows are unknown when delete files take some away."""
+    return _size([file for file, _ in data_files(table)], uncounted=has_delete_files(table))
+
+
+def _size(files: list[DataFile], *, uncounted: bool) -> TableStatistics:
+    rows = None if uncounted else sum(file.record_count for file in files)
+    return TableStatistics(rows, sum(file.file_size_in_bytes for file in files), len(files))
+
+
+def column_statistics_of(table: Table) -> dict[str, ColumnStatistics]:
+    """Nulls, minimum and maximum of every column that each file has them of, as its footer gave them at the commit.
+
+    Iceberg cuts long text, so that minimum and maximum of such columns are bounds and need not occur themselves.
+    """
+    files = [file for file, _ in data_files(table)]
+    if not files or has_delete_files(table):
+        return {}
+    fields = (field for field in table.schema().fields if isinstance(field.field_type, PrimitiveType))
+    found = {field.name: _column(field, files) for field in fields}
+    return {name: statistics for name, statistics in found.items() if statistics != ColumnStatistics()}
+
+
+def _column(field: NestedField, files: list[DataFile]) -> ColumnStatistics:
+    nulls = [(file.null_value_counts or {}).get(field.field_id) for file in files]
+    # A file with nothing but nulls has no bounds and needs none.
+    bounded = [file for file, count in zip(files, nulls, strict=True) if count != file.record_count]
+    return ColumnStatistics(
+        nulls=None if None in nulls else sum(count or 0 for count in nulls),
+        minimum=_text(field, min, (file.lower_bounds for file in bounded)),
+        maximum=_text(field, max, (file.upper_bounds for file in bounded)),
+    )
+
+
+def _text(field: NestedField, choose: Any, bounds: Iterator[Mapping[int, bytes] | None]) -> str | None:
+    """The smallest or largest bound as text; ``None`` when a file has none."""
+    found = [(bound or {}).get(field.field_id) for bound in bounds]
+    if not found or None in found or not isinstance(field.field_type, PrimitiveType):
+        return None
+    values = [from_bytes(field.field_type, value) for value in found if value is not None]
+    return IdentityTransform[Any]().to_human_string(field.field_type, choose(values))

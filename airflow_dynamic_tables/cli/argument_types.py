@@ -1,0 +1,39 @@
+"""Types of command-line arguments: text to values, with a message for a person when the text is wrong."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from datetime import datetime
+
+from airflow_dynamic_tables.core.tables.partitions import parse_spec
+
+
+def schedule_time(text: str) -> datetime:
+    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive, for the table's zone to be filled in."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no time; write for example '2024-01-31 06:00:00'") from error
+
+
+def partition(text: str) -> dict[str, str]:
+    """Parse ``ds=2024-01-01`` or ``ds=2024-01-01/hh=03``."""
+    try:
+        return parse_spec(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Parse ``key=value``; the value may be empty and may hold ``=``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ArgumentTypeError(f"{text!r} is no property; write key=value")
+    return key, value
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above zero."""
+    if not text.isdecimal() or int(text) == 0:
+        raise ArgumentTypeError(f"{text!r} is no whole number above zero")
+    return int(text)

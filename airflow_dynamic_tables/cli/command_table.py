@@ -1,0 +1,176 @@
+"""The one table of commands, as neutral values.
+
+``cli.main`` builds argparse from it, ``plugins`` builds Airflow's ``airflow dynamic-tables`` from it. Functions are named by
+dotted path, so that nothing is imported before a command runs; they take the parsed arguments and return an exit code.
+"""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.cli import argument_types as values
+from airflow_dynamic_tables.cli.arguments import (
+    DEBUG,
+    DEFINITIONS,
+    LIMIT,
+    ONE_TABLE,
+    OUTPUT,
+    SCHEDULE_TIME,
+    STATE,
+    TABLE,
+    TABLES,
+    TOKEN,
+    Argument,
+    Command,
+    Group,
+)
+from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
+
+SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically."
+
+_PACKAGE = "airflow_dynamic_tables.cli.commands"
+
+COMMANDS: tuple[Command | Group, ...] = (
+    Command(
+        "validate",
+        "check the definitions and print every mistake",
+        f"{_PACKAGE}.definitions.validate",
+        (DEFINITIONS, DEBUG),
+        "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
+        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI.",
+    ),
+    Command(
+        "plan",
+        "show what a scheduled refresh would do",
+        f"{_PACKAGE}.definitions.plan",
+        (TABLES, DEFINITIONS, SCHEDULE_TIME, OUTPUT, DEBUG),
+        "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
+        "Needs no catalog, no Spark and no Airflow. As a table, the statement is shown for tables that are named.",
+    ),
+    Command(
+        "schema",
+        "print the JSON Schema of definition files",
+        f"{_PACKAGE}.definitions.schema",
+        (DEBUG,),
+        "Print the JSON Schema of definition files, for completion and checks in an editor.",
+    ),
+    Command(
+        "list",
+        "list dynamic tables: version, freshness, last refresh",
+        f"{_PACKAGE}.tables.list_",
+        (*STATE, OUTPUT),
+        "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
+    ),
+    Command(
+        "show",
+        "show one dynamic table: columns, versions, refreshes, rows",
+        f"{_PACKAGE}.tables.show",
+        (
+            TABLE,
+            Argument(("--rows",), "also print that many of its rows", {"type": values.positive, "default": 0, "metavar": "N"}),
+            Argument(
+                ("--version",),
+                "print rows as that version has them (default: the current one; 20 rows without --rows)",
+                {"type": values.positive, "metavar": "N"},
+            ),
+            LIMIT,
+            *STATE,
+            OUTPUT,
+        ),
+        "Show one dynamic table as its catalog has it, with the latest of its kept versions and of its refreshes and, if asked, "
+        "the first rows of any kept version.",
+    ),
+    Command(
+        "history",
+        "list the latest refreshes and rollbacks, newest first",
+        f"{_PACKAGE}.tables.history",
+        (ONE_TABLE, LIMIT, *STATE, OUTPUT),
+        "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
+    ),
+    Command(
+        "create",
+        "register defined tables in their catalogs",
+        f"{_PACKAGE}.tables.create_",
+        (TABLES, *STATE, OUTPUT),
+        "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
+        "too; no data is written.",
+    ),
+    Command(
+        "adopt",
+        "make a dynamic table of a Hive table that is there already",
+        f"{_PACKAGE}.tables.adopt_",
+        (TABLE, *STATE, OUTPUT),
+        "Make the defined table of a table of the same name that is in the Hive metastore already. Its rows stay where they are, "
+        "and every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
+    ),
+    Command(
+        "refresh",
+        "run one refresh now, without Airflow",
+        f"{_PACKAGE}.refresh.refresh",
+        (
+            TABLE,
+            SCHEDULE_TIME,
+            Argument(
+                ("--partition",),
+                "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
+                {"metavar": "SPEC", "type": values.partition, "action": "append", "dest": "partitions"},
+            ),
+            Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            Argument(("--master",), "Spark master (default: local[*])", {"metavar": "URL", "default": "local[*]"}),
+            *STATE,
+            OUTPUT,
+        ),
+        "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
+        "or a failure leaves the last version as it is.",
+    ),
+    Command(
+        "rollback",
+        "make an earlier version current again",
+        f"{_PACKAGE}.tables.rollback_",
+        (
+            TABLE,
+            Argument(("--to",), "the version to restore", {"type": values.positive, "metavar": "VERSION", "required": True}),
+            *STATE,
+            OUTPUT,
+        ),
+        "Restore an earlier version in one step, as a new version with its content, data timestamp and sources. No data is "
+        "copied. Fails while the table is being refreshed; the next scheduled refresh works on top of it.",
+    ),
+    Command(
+        "publish",
+        "commit what is in quarantine",
+        f"{_PACKAGE}.tables.publish_",
+        (TOKEN, *STATE, OUTPUT),
+        "Commit a stage that a tripped fuse put into quarantine. Everything else is checked again; refused when newer data of "
+        "the same partitions was committed meanwhile.",
+    ),
+    Command(
+        "abort",
+        "delete what is in quarantine",
+        f"{_PACKAGE}.tables.abort",
+        (TOKEN, *STATE),
+        "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
+    ),
+    Command(
+        "gc",
+        "clean up after refreshes that died, and expire old versions",
+        f"{_PACKAGE}.tables.gc",
+        (*STATE, OUTPUT),
+        "Settle every stage whose owner is gone: complete what landed, delete what did not. Forget versions beyond the retention "
+        "of their tables, delete files that nothing refers to, and prune old history. Refreshes that are running are not "
+        "touched. Safe to run at any time.",
+    ),
+    *CATALOG_COMMANDS,
+    Group(
+        "db",
+        "the databases of ledger and catalogs",
+        (
+            Command(
+                "upgrade",
+                "create the tables of the databases or bring them up to date",
+                f"{_PACKAGE}.tables.upgrade_database",
+                STATE,
+                "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. The embedded "
+                "default does it by itself; run this once per release for PostgreSQL.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,179 @@
+"""``catalogs``, ``tables``, ``describe``, ``create-view`` and the like: what catalogs hold, looked at and changed."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.project import definitions, find_definitions
+from airflow_dynamic_tables.cli.running import OK, USAGE
+from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.core.tables.partitions import describe as describe_partition
+from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
+from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
+from airflow_dynamic_tables.services.catalogs.listing import ObjectDetails
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
+
+
+def list_catalogs(arguments: Namespace) -> int:
+    """Print all catalogs, without connecting to any."""
+    defined = definitions(arguments)[0] if find_definitions(arguments) else None
+    mentioned = {identifier.catalog for identifier in (*defined.tables, *defined.sources)} if defined else set()
+    with workspace(arguments) as state:
+        embedded = state.settings.catalogs_file is None
+        output.listing(listing.catalogs(state, mentioned if embedded else ()), arguments.output)
+    return OK
+
+
+def list_databases(arguments: Namespace) -> int:
+    """Print the databases of a catalog."""
+    return _list(arguments, lambda state: listing.databases(state, arguments.catalog))
+
+
+def list_tables(arguments: Namespace) -> int:
+    """Print the tables, dynamic tables and views of a database."""
+    return _list(arguments, lambda state: listing.tables(state, arguments.database))
+
+
+def list_views(arguments: Namespace) -> int:
+    """Print the views of a database."""
+    return _list(arguments, lambda state: listing.views(state, arguments.database))
+
+
+def list_functions(arguments: Namespace) -> int:
+    """Print the functions of a database."""
+    return _list(arguments, lambda state: listing.functions(state, arguments.database))
+
+
+def list_partitions(arguments: Namespace) -> int:
+    """Print the partitions of a table."""
+    with workspace(arguments) as state:
+        found = listing.partitions(state, arguments.table, arguments.partition)
+    if arguments.output == "table":
+        rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in found]
+        output.listing(rows, "table")
+    else:
+        output.listing(found, arguments.output)
+    return OK
+
+
+def describe(arguments: Namespace) -> int:
+    """Print everything about one object."""
+    with workspace(arguments) as state:
+        found = listing.describe(state, arguments.name)
+    if arguments.output == "table":
+        _describe(found)
+    else:
+        output.record(found, arguments.output)
+    return OK
+
+
+def _describe(found: ObjectDetails) -> None:
+    fields = dict(output.items(found.value))
+    columns, statistics = fields.pop("columns", ()), dict(found.statistics or {})
+    of_columns = statistics.pop("columns", {})
+    output.record({"identifier": found.identifier, "kind": found.kind, **fields, **statistics}, "table")
+    if columns:
+        print("\ncolumns:")
+        unknown = dict.fromkeys(_COLUMNS)
+        rows = [{**unknown, **asdict(column), **of_columns.get(column.name, {})} for column in columns]
+        output.listing(rows, "table", _COLUMNS)
+
+
+def create_database(arguments: Namespace) -> int:
+    """Make a database."""
+    value = CatalogDatabase(arguments.comment, dict(arguments.properties or ()))
+    return _change(
+        arguments,
+        "created",
+        lambda state: databases.create_database(state, arguments.name, value, ignore_if_exists=arguments.if_not_exists),
+    )
+
+
+def drop_database(arguments: Namespace) -> int:
+    """Drop a database."""
+    return _change(
+        arguments,
+        "dropped",
+        lambda state: databases.drop_database(
+            state, arguments.name, ignore_if_not_exists=arguments.if_exists, cascade=arguments.cascade
+        ),
+    )
+
+
+def create_view(arguments: Namespace) -> int:
+    """Make a view."""
+    if (arguments.query is None) == (arguments.file is None):
+        print("A view needs either --query or --file; give one of them.", file=sys.stderr)
+        return USAGE
+
+    def create(state: Workspace) -> str:
+        query = _read(Path(arguments.file)) if arguments.file else arguments.query
+        view = state.catalogs.resolve(arguments.name)
+        try:
+            views.create_view(state, view, query, arguments.comment, replace=arguments.replace)
+        except DefinitionError as error:
+            raise DefinitionError(tuple(f"{arguments.file or 'query'}:{mistake}" for mistake in error.mistakes)) from error
+        return str(view)
+
+    return _change(arguments, "created", create)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error}).") from error
+
+
+def drop_view(arguments: Namespace) -> int:
+    """Drop a view."""
+    return _change(
+        arguments,
+        "dropped",
+        lambda state: views.drop_view(state, arguments.name, ignore_if_not_exists=arguments.if_exists),
+    )
+
+
+def create_function(arguments: Namespace) -> int:
+    """Make a function."""
+    properties = dict(arguments.properties or ())
+    if arguments.returns is not None:
+        properties["returns"] = arguments.returns
+    function = CatalogFunction(arguments.code, arguments.language, properties)
+    return _change(
+        arguments,
+        "created",
+        lambda state: functions.create_function(state, arguments.name, function, replace=arguments.replace),
+    )
+
+
+def drop_function(arguments: Namespace) -> int:
+    """Drop a function."""
+    return _change(
+        arguments,
+        "dropped",
+        lambda state: functions.drop_function(state, arguments.name, ignore_if_not_exists=arguments.if_exists),
+    )
+
+
+def _list(arguments: Namespace, look: Callable[[Workspace], Sequence[Any]]) -> int:
+    with workspace(arguments) as state:
+        output.listing(look(state), arguments.output)
+    return OK
+
+
+def _change(arguments: Namespace, outcome: str, change: Callable[[Workspace], str]) -> int:
+    """Change a catalog, and print the full name of what was changed and how."""
+    with workspace(arguments) as state:
+        identifier = change(state)
+    output.listing([{"identifier": identifier, "outcome": outcome}], arguments.output)
+    return OK

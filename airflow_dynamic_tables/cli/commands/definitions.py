@@ -1,0 +1,60 @@
+"""``validate``, ``schema`` and ``plan``: what needs the definitions alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope
+from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import DefinitionError
+from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview
+
+
+def validate(arguments: Namespace) -> int:
+    """Print every mistake of every file, one a line."""
+    path = definitions_path(arguments)
+    try:
+        defined = load_definitions(path, scope=scope(arguments, path))
+    except DefinitionError as error:
+        print(error)
+        return FAILED
+    counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
+    print(f"{path}: {counts}, no mistakes.", file=sys.stderr)
+    return OK
+
+
+def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments
+    """Print the JSON Schema of definition files."""
+    print(json.dumps(definitions_schema(), indent=2))
+    return OK
+
+
+_COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "partitions")
+
+
+def plan(arguments: Namespace) -> int:
+    """Print what a scheduled refresh of each table would do."""
+    defined, sound = definitions(arguments)
+    tables = named_tables(defined, arguments.tables)
+    now = datetime.now(UTC)
+    plans = [preview(table, schedule_time(table, arguments.schedule_time, now)) for table in tables]
+    if arguments.output != "table":
+        output.listing(plans, arguments.output)
+    elif not arguments.tables:
+        output.listing([_readable(planned) for planned in plans], "table", _COLUMNS)
+    else:
+        for number, planned in enumerate(plans):
+            print(end="\n" if number else "")
+            output.record(_readable(planned), "table")
+    return OK if sound or arguments.tables else FAILED
+
+
+def _readable(planned: TablePlan) -> dict[str, object]:
+    return {**asdict(planned), "partitions": planned.partitions or "the whole table"}

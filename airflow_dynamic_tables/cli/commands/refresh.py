@@ -1,0 +1,102 @@
+"""``refresh``: one refresh without Airflow, with spark-submit as a child process."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+import sys
+from _thread import interrupt_main
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event
+from uuid import uuid4
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.progress import Progress
+from airflow_dynamic_tables.cli.project import definitions, named_table, schedule_time
+from airflow_dynamic_tables.cli.running import OK, USAGE
+from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
+
+
+def refresh(arguments: Namespace) -> int:
+    """Run one refresh and print what it made."""
+    if arguments.full_refresh and arguments.partitions:
+        print("--partition and --full-refresh exclude each other; give one of them.", file=sys.stderr)
+        return USAGE
+    with workspace(arguments) as state:
+        request = _request(arguments, state)
+        with Progress() as progress, _stopped_like_ctrl_c():
+            outcome = _run(state, request, arguments, progress)
+        if isinstance(outcome, Skipped):
+            print(f"Skipped: {outcome.reason}", file=sys.stderr)
+        refreshed = state.ledger.get_refresh(request.token)
+    if arguments.output == "table" and isinstance(outcome, Version):
+        output.record({name: output.items(refreshed)[name] for name in _COLUMNS}, "table")
+    elif arguments.output != "table":
+        output.record(refreshed, arguments.output)
+    return OK
+
+
+def _request(arguments: Namespace, state: Workspace) -> RefreshRequest:
+    defined, _ = definitions(arguments)
+    table = named_table(defined, arguments.table)
+    return RefreshRequest(
+        table=table,
+        sources=defined.sources,
+        schedule_time=schedule_time(table, arguments.schedule_time, state.now()),
+        token=str(uuid4()),
+        owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh, process {os.getpid()})",
+        partitions=tuple(arguments.partitions) if arguments.partitions else None,
+        full_refresh=arguments.full_refresh,
+    )
+
+
+def _run(state: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
+    lost = Event()
+
+    def spark(plan: RefreshPlan) -> None:
+        progress.step("spark")
+        settings = request.table.spark
+        settings = replace(settings, env_vars={**settings.env_vars, **job_environment(state, plan)})
+        submit(plan, settings, arguments.master, progress.line if arguments.debug else _ignore)
+        progress.step("commit")
+
+    def stop() -> None:
+        lost.set()
+        interrupt_main()
+
+    progress.step("begin")
+    try:
+        return run(state, request, spark, stop)
+    except KeyboardInterrupt:
+        if lost.is_set():
+            raise ConflictError(f"Somebody else took over the refresh of {request.table.identifier} meanwhile.") from None
+        raise
+
+
+def _ignore(line: str) -> None:
+    """Spark's log is for ``--debug``; when the job fails, its last words are in the error."""
+
+
+@contextmanager
+def _stopped_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM ends the body as Ctrl-C does, so that the stage is aborted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

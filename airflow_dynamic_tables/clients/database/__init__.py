@@ -1,0 +1,1 @@
+"""The SQL database under catalog and ledger: engine, tables, migrations."""

@@ -1,0 +1,1 @@
+"""What PyIceberg knows of tables: types, content, errors. No catalog, no commit."""

@@ -1,0 +1,1 @@
+"""A Hive metastore over Thrift: calls, and tables as it has them."""

@@ -1,0 +1,282 @@
+"""Hive tables as the metastore has them: storage by file format, and columns the way Spark keeps them beside Hive's own.
+
+The metastore folds column names to lower case and knows no nullability. Spark therefore repeats the schema as JSON in table
+parameters, and uses it as long as it agrees with Hive's columns; so does this module.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
+
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+PREFIX = "dynamic-tables."
+"""How the names of this package's own parameters begin."""
+
+REVISION = f"{PREFIX}revision"
+"""Parameter that every change made by this package gives a new value: what compare-and-swap compares."""
+
+SNAPSHOT = f"{PREFIX}snapshot"
+"""Parameter with the id of the current version; a commit sets it."""
+
+MAX_PARAMETER = 4000
+"""Characters of a parameter that every metastore schema can hold."""
+
+SCHEMA = "spark.sql.sources.schema"
+PROVIDER = "spark.sql.sources.provider"
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_HIVE = "org.apache.hadoop.hive"
+_JSON_OF = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_DDL_OF = {name: ddl for ddl, name in _JSON_OF.items()}
+_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+\([\d,\s]*\)|[^\s<>,:`]+|[<>,:])")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How Hive reads and writes a file format: three Java classes."""
+
+    input_format: str
+    output_format: str
+    serde: str
+
+
+STORAGES: Mapping[str, Storage] = {
+    "parquet": Storage(
+        f"{_HIVE}.ql.io.parquet.MapredParquetInputFormat",
+        f"{_HIVE}.ql.io.parquet.MapredParquetOutputFormat",
+        f"{_HIVE}.ql.io.parquet.serde.ParquetHiveSerDe",
+    ),
+    "orc": Storage(f"{_HIVE}.ql.io.orc.OrcInputFormat", f"{_HIVE}.ql.io.orc.OrcOutputFormat", f"{_HIVE}.ql.io.orc.OrcSerde"),
+}
+"""Formats whose tables Hive reads itself. A table of any other format is registered the way Spark registers it."""
+
+_OTHER = Storage(
+    "org.apache.hadoop.mapred.SequenceFileInputFormat",
+    f"{_HIVE}.ql.io.HiveSequenceFileOutputFormat",
+    f"{_HIVE}.serde2.lazy.LazySimpleSerDe",
+)
+
+
+def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
+    """How a table of a format is stored, without columns."""
+    storage = STORAGES.get(file_format, _OTHER)
+    return StorageDescriptor(
+        cols=[],
+        location=location,
+        inputFormat=storage.input_format,
+        outputFormat=storage.output_format,
+        compressed=False,
+        numBuckets=-1,
+        serdeInfo=SerDeInfo(None, storage.serde, {"serialization.format": "1"}),
+        bucketCols=[],
+        sortCols=[],
+        parameters={},
+    )
+
+
+def format_of(table: Table) -> str:
+    """The file format of a table: a name that Spark reads (``text`` is Hive's own), or else the name of its Java class."""
+    parameters = table.parameters or {}
+    if parameters.get("table_type", "").upper() == "ICEBERG":
+        return "iceberg"
+    provider: str = parameters.get(PROVIDER, "hive").lower()
+    if provider != "hive":
+        return provider
+    serde: str = table.sd.serdeInfo.serializationLib or ""
+    by_serde = {storage.serde: name for name, storage in STORAGES.items()}
+    return by_serde.get(serde) or _TEXT_SERDES.get(serde) or serde
+
+
+_TEXT_SERDES = {
+    f"{_HIVE}.serde2.lazy.LazySimpleSerDe": "text",
+    f"{_HIVE}.serde2.OpenCSVSerde": "csv",
+    "org.apache.hive.hcatalog.data.JsonSerDe": "json",
+    f"{_HIVE}.serde2.JsonSerDe": "json",
+}
+
+
+def file_uri(location: str) -> str:
+    """A location with the two slashes more that Hadoop leaves out of ``file:`` URIs."""
+    return re.sub(r"^file:/+(?=[^/])", "file:///", location)
+
+
+def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
+    """The name of a partition, which is also its folder, as Hive writes it: ``ds=2024-01-01/hh=03``."""
+    return "/".join(f"{_escape(key.lower())}={_escape(value or NULL_PARTITION)}" for key, value in zip(keys, values, strict=True))
+
+
+def split_parameter(key: str, value: str) -> dict[str, str]:
+    """One long parameter as several short ones, the way Spark splits its own."""
+    if len(value) <= MAX_PARAMETER:
+        return {key: value}
+    parts = [value[start : start + MAX_PARAMETER] for start in range(0, len(value), MAX_PARAMETER)]
+    return {f"{key}.numParts": str(len(parts)), **{f"{key}.part.{number}": part for number, part in enumerate(parts)}}
+
+
+def joined_parameter(parameters: Mapping[str, str], key: str) -> str | None:
+    """What :func:`split_parameter` split; ``None`` when there is none, or not all of it."""
+    if key in parameters:
+        return parameters[key]
+    numbers = range(int(parameters.get(f"{key}.numParts", 0)))
+    parts = [parameters[name] for number in numbers if (name := f"{key}.part.{number}") in parameters]
+    return "".join(parts) if parts and len(parts) == len(numbers) else None
+
+
+def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequence[str]) -> None:
+    """Give a table these columns: Hive's, partition keys last, and Spark's with their case and nullability.
+
+    A partition key that is not among the columns is a string.
+
+    :raises UnsupportedError: for a type or a set of names that the metastore cannot hold.
+    """
+    by_name = {column.name: column for column in columns}
+    keys = [by_name.get(key) or Column(key, "string") for key in partition_keys]
+    data = [column for column in columns if column.name not in partition_keys]
+    folded = [column.name.lower() for column in (*data, *keys)]
+    if repeated := sorted({name for name in folded if folded.count(name) > 1}):
+        raise UnsupportedError(f"A Hive table cannot have two columns {repeated[0]}: it does not tell cases of letters apart.")
+    table.sd.cols = [_field(column) for column in data]
+    table.partitionKeys = [_field(column) for column in keys]
+    others = {key: value for key, value in (table.parameters or {}).items() if not key.startswith(SCHEMA)}
+    table.parameters = {**others, **_spark_parameters([*data, *keys], partition_keys)}
+
+
+def columns_of(table: Table) -> tuple[Column, ...]:
+    """The columns of a table, partition keys last; as Spark knows them where that is the same."""
+    fields = [*(table.sd.cols or ()), *(table.partitionKeys or ())]
+    native = tuple(Column(field.name, from_hive_type(field.type), comment=field.comment or None) for field in fields)
+    schema = joined_parameter(table.parameters or {}, SCHEMA)
+    known = _columns_of_json(schema) if schema is not None else native
+    is_datasource = format_of(table) not in STORAGES and PROVIDER in (table.parameters or {})
+    return known if is_datasource or _same(known, native) else native
+
+
+def partition_keys_of(table: Table) -> tuple[str, ...]:
+    """The partition keys of a table, spelled as its columns are."""
+    parameters = table.parameters or {}
+    if not table.partitionKeys and PROVIDER in parameters:
+        numbers = range(int(parameters.get(f"{SCHEMA}.numPartCols", 0)))
+        return tuple(parameters[f"{SCHEMA}.partCol.{number}"] for number in numbers)
+    spelled = {column.name.lower(): column.name for column in columns_of(table)}
+    return tuple(spelled.get(field.name, field.name) for field in table.partitionKeys or ())
+
+
+def to_hive_type(ddl: str) -> str:
+    """Hive's name of a Spark type: Hive's ``timestamp`` is one without time zone, and the only one that old ones know."""
+    return re.sub(r"\btimestamp_(?:ntz|ltz)\b(?!:)", "timestamp", ddl)
+
+
+def from_hive_type(name: str) -> str:
+    """Spark's DDL text of a Hive type."""
+    return "decimal(10,0)" if name == "decimal" else name.replace("timestamp with local time zone", "timestamp")
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def _field(column: Column) -> FieldSchema:
+    return FieldSchema(column.name.lower(), to_hive_type(column.type), column.comment)
+
+
+def _same(known: Sequence[Column], native: Sequence[Column]) -> bool:
+    """Whether Spark's columns are Hive's, but for what Hive cannot hold."""
+    return [(column.name.lower(), to_hive_type(column.type).lower()) for column in known] == [
+        (column.name, to_hive_type(column.type).lower()) for column in native
+    ]
+
+
+def _spark_parameters(columns: Sequence[Column], partition_keys: Sequence[str]) -> dict[str, str]:
+    schema = json.dumps({"type": "struct", "fields": [_field_json(column) for column in columns]})
+    keys = {f"{SCHEMA}.partCol.{number}": key for number, key in enumerate(partition_keys)}
+    return {**split_parameter(SCHEMA, schema), **({f"{SCHEMA}.numPartCols": str(len(keys)), **keys} if keys else {})}
+
+
+def _field_json(column: Column) -> dict[str, Any]:
+    metadata = {"comment": column.comment} if column.comment is not None else {}
+    kind: Any = "string"
+    if re.match(r"(?:var)?char\(", column.type):
+        metadata[_CHAR_TYPE] = column.type
+    else:
+        kind = _json_type(column.type)
+    return {"name": column.name, "type": kind, "nullable": column.nullable, "metadata": metadata}
+
+
+def _columns_of_json(schema: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            field["name"],
+            field.get("metadata", {}).get(_CHAR_TYPE) or _ddl(field["type"]),
+            field.get("nullable", True),
+            field.get("metadata", {}).get("comment"),
+        )
+        for field in json.loads(schema)["fields"]
+    )
+
+
+def _ddl(kind: Any) -> str:
+    """DDL text of a type in Spark's JSON."""
+    if isinstance(kind, str):
+        return _DDL_OF.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_ddl(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_ddl(kind['keyType'])},{_ddl(kind['valueType'])}>"
+    if kind["type"] == "struct":
+        fields = (f"{_name(field['name'])}:{_ddl(field['type'])}" for field in kind["fields"])
+        return f"struct<{','.join(fields)}>"
+    raise UnsupportedError(f"Type {kind['type']} of a Spark schema is not supported.")
+
+
+def _json_type(ddl: str) -> Any:
+    """A type in Spark's JSON, of its DDL text."""
+    tokens = iter([*_TOKEN.findall(ddl), ""])
+    kind, rest = _parse(next(tokens), tokens, ddl)
+    if rest:
+        raise UnsupportedError(f"Type {ddl} cannot be read beyond {rest!r}.")
+    return kind
+
+
+def _parse(name: str, tokens: Iterator[str], ddl: str) -> tuple[Any, str]:
+    """The type that begins with this token, and the token after it."""
+    after = next(tokens, "")
+    if after != "<":
+        if not re.match(r"\w", name):
+            raise UnsupportedError(f"Type {ddl} has {name or 'its end'!r} where a type is due.")
+        return _JSON_OF.get(name.lower(), re.sub(r"\s", "", name.lower())), after
+    parts: list[tuple[str, Any]] = []
+    while after not in (">", ""):
+        first, label = next(tokens, ""), ""
+        if name.lower() == "struct":
+            label, _, first = first, next(tokens, ""), next(tokens, "")
+        kind, after = _parse(first, tokens, ddl)
+        parts.append((label, kind))
+    return _composed(name.lower(), parts, ddl), next(tokens, "")
+
+
+def _composed(name: str, parts: Sequence[tuple[str, Any]], ddl: str) -> dict[str, Any]:
+    kinds = [kind for _, kind in parts]
+    if name == "array" and len(kinds) == 1:
+        return {"type": "array", "elementType": kinds[0], "containsNull": True}
+    if name == "map" and len(kinds) == 2:
+        return {"type": "map", "keyType": kinds[0], "valueType": kinds[1], "valueContainsNull": True}
+    if name == "struct":
+        fields = [
+            {"name": label.strip("`").replace("``", "`"), "type": kind, "nullable": True, "metadata": {}} for label, kind in parts
+        ]
+        return {"type": "struct", "fields": fields}
+    raise UnsupportedError(f"Type {ddl} cannot be kept in a Hive table.")
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)

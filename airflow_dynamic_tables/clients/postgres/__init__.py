@@ -1,0 +1,1 @@
+"""A PostgreSQL server: connections and types."""

@@ -1,0 +1,1 @@
+"""What one refresh is: plan and result, action, steps, expectations, sources, settings of Spark."""

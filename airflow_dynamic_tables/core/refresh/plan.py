@@ -1,0 +1,233 @@
+"""What goes to the Spark job and what comes back, both as JSON.
+
+The job runs from a zip with nothing but pyspark, so this module keeps to the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
+from airflow_dynamic_tables.core.tables.schema import Column
+
+PLAN_FILE = "_plan.json"
+RESULT_FILE = "_result.json"
+ERROR_FILE = "_error.json"
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """Some files of a source. Its partition keys are in the names of the folders below ``base_path``, or else in ``values``."""
+
+    files: tuple[str, ...]
+    base_path: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBinding:
+    """One table the query reads, bound to one version of it.
+
+    ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads. Exactly ``files`` are read, with
+    ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL) when it is known; or, when
+    ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. Format ``jdbc`` has no files:
+    ``options`` say it all but the password, which the job finds in environment variable ``password_variable``. A source whose
+    files do not lie below one root has ``parts`` instead of ``files``.
+    """
+
+    identifier: str
+    view: str
+    format: str
+    version: str
+    files: tuple[str, ...] = ()
+    base_path: str | None = None
+    schema: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    table: str | None = None
+    password_variable: str | None = None
+    parts: tuple[SourcePart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionBinding:
+    """One function of a catalog that the query calls.
+
+    ``function`` is the temporary function the job registers and ``RefreshPlan.query`` calls. ``code`` is a class (language
+    ``java``) or ``module:callable`` (``python``), ``returns`` Spark DDL; ``jars`` and ``py_files`` are URIs of what it is in.
+    """
+
+    identifier: str
+    function: str
+    language: str
+    code: str
+    returns: str | None = None
+    jars: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """One refresh, decided: everything the job needs and nothing it would have to look up.
+
+    ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
+    ``query`` the same with temporary views and functions in the places of tables and of functions of catalogs. The job writes
+    only below ``stage``.
+    ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
+    after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
+    when this was planned, ``None`` before the first one.
+    """
+
+    token: str
+    identifier: str
+    schedule_time: datetime
+    action: str
+    reason: str
+    statement: str
+    query: str
+    stage: str
+    format: str
+    partition_keys: tuple[str, ...] = ()
+    partitions: tuple[Mapping[str, str], ...] = ()
+    sources: tuple[SourceBinding, ...] = ()
+    functions: tuple[FunctionBinding, ...] = ()
+    comment: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
+    timezone: str = "UTC"
+    expectations: tuple[Expectation, ...] = ()
+    data_timestamp: datetime | None = None
+    base: str | None = None
+
+    @property
+    def data_location(self) -> str:
+        """Where the job writes its data files."""
+        return f"{self.stage}/data"
+
+    @property
+    def plan_location(self) -> str:
+        """Where this plan is written as JSON."""
+        return f"{self.stage}/{PLAN_FILE}"
+
+    @property
+    def result_location(self) -> str:
+        """Where the job writes its result, as its last act."""
+        return f"{self.stage}/{RESULT_FILE}"
+
+    @property
+    def error_location(self) -> str:
+        """Where the job writes what went wrong, when it fails."""
+        return f"{self.stage}/{ERROR_FILE}"
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), default=datetime.isoformat, ensure_ascii=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> RefreshPlan:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not a plan.
+        """
+        return _parse(
+            cls,
+            text,
+            schedule_time=datetime.fromisoformat,
+            data_timestamp=lambda time: time and datetime.fromisoformat(time),
+            expectations=lambda items: tuple(map(Expectation.from_plain, items)),
+            partition_keys=tuple,
+            partitions=tuple,
+            sources=lambda sources: tuple(map(_source, sources)),
+            functions=lambda functions: tuple(
+                FunctionBinding(**{**function, "jars": tuple(function["jars"]), "py_files": tuple(function["py_files"])})
+                for function in functions
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why the job failed, in Spark's own words and without a Java stack."""
+
+    message: str
+    application_id: str
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobError:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not an error.
+        """
+        return _parse(cls, text)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A data file in the stage: full URI and size in bytes."""
+
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What the job wrote. ``partitions`` are the ones that received rows; ``seconds`` is the duration of each step.
+
+    ``expectations`` are in the order of the plan's.
+    """
+
+    token: str
+    application_id: str
+    rows: int
+    files: tuple[StagedFile, ...]
+    columns: tuple[Column, ...]
+    partitions: tuple[Mapping[str, str], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    expectations: tuple[ExpectationResult, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Size of all data files, in bytes."""
+        return sum(file.bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> RefreshResult:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not a result (e.g. truncated).
+        """
+        return _parse(
+            cls,
+            text,
+            files=lambda files: tuple(StagedFile(**file) for file in files),
+            columns=lambda columns: tuple(Column(**column) for column in columns),
+            partitions=tuple,
+            expectations=lambda results: tuple(ExpectationResult(**result) for result in results),
+        )
+
+
+def _source(values: Mapping[str, Any]) -> SourceBinding:
+    lists = {key: tuple(values[key]) for key in ("files", "partition_keys")}
+    parts = tuple(SourcePart(**{**part, "files": tuple(part["files"])}) for part in values["parts"])
+    return SourceBinding(**{**values, **lists, "parts": parts})
+
+
+def _parse(cls: type[_T], text: str, **converters: Callable[[Any], Any]) -> _T:
+    try:
+        fields = json.loads(text)
+        return cls(**{name: converters.get(name, lambda value: value)(value) for name, value in fields.items()})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a {cls.__name__}: {error}") from error

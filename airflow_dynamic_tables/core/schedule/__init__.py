@@ -1,0 +1,1 @@
+"""When a table is refreshed: freshness, cron, refresh mode."""

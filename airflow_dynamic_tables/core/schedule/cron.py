@@ -1,0 +1,135 @@
+"""Cron expressions: derived from a freshness, checked, and walked in wall-clock time. The only module that knows croniter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from croniter import CroniterBadDateError, CroniterError, croniter
+
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+
+_MINUTES = tuple(n for n in range(1, 60) if 60 % n == 0)
+_HOURS = tuple(n for n in range(1, 24) if 24 % n == 0)
+_LEGAL = tuple(Freshness(seconds) for seconds in (*(n * 60 for n in _MINUTES), *(n * 3_600 for n in _HOURS), 86_400, 7 * 86_400))
+
+_CHOSEN_BY_CRONITER = re.compile(r"\b[HR]\b", re.IGNORECASE)
+
+
+def cron_for(freshness: Freshness) -> str:
+    """The cron expression whose ticks are one freshness apart.
+
+    :raises ValueError: when there is none; names the nearest legal freshness on either side.
+    """
+    if freshness not in _LEGAL:
+        raise ValueError(f"no cron schedule ticks every {freshness}; use {_nearest(freshness)}, or set 'schedule'")
+    amount = freshness.amount
+    if freshness.unit == "minute":
+        return "* * * * *" if amount == 1 else f"*/{amount} * * * *"
+    if freshness.unit == "hour":
+        return "0 * * * *" if amount == 1 else f"0 */{amount} * * *"
+    return "0 0 * * *" if freshness.unit == "day" else "0 0 * * 0"
+
+
+def _nearest(freshness: Freshness) -> str:
+    shorter = max((legal for legal in _LEGAL if legal < freshness), default=None)
+    longer = min((legal for legal in _LEGAL if legal > freshness), default=None)
+    return " or ".join(f"'{legal}'" for legal in (shorter, longer) if legal is not None)
+
+
+def check_cron(expression: str) -> None:
+    """Accept what croniter accepts, with five fields (or an alias such as ``@daily``), if it ever ticks.
+
+    :raises ValueError: says what is wrong.
+    """
+    fields = expression.split()
+    if len(fields) != 5 and not (len(fields) == 1 and expression.startswith("@")):
+        raise ValueError(f"{expression!r} has {len(fields)} fields; a schedule has five: minute hour day month weekday")
+    if _CHOSEN_BY_CRONITER.search(expression):
+        raise ValueError(f"{expression!r} leaves a number to chance (H or R); write the number")
+    try:
+        croniter(expression, start_time=datetime(2000, 1, 1)).get_next()  # noqa: DTZ001 - croniter walks the wall clock
+    except CroniterBadDateError as error:
+        raise ValueError(f"{expression!r} never ticks: there is no such day") from error
+    except (CroniterError, ValueError, KeyError) as error:
+        raise ValueError(f"{expression!r} is no cron expression: {error}") from error
+
+
+def ticks(expression: str, timezone: str, start: datetime, end: datetime) -> Iterator[datetime]:
+    """Every tick t with start <= t < end, in that time zone.
+
+    :param start: timezone-aware, as ``end``.
+    """
+    start, end = _instant(start), _instant(end)
+    cron = croniter(expression, start_time=_wall(start))
+    tick = _latest(cron, ZoneInfo(timezone), start)
+    if tick < start:
+        tick = _following(cron, tick)
+    while tick < end:
+        yield tick
+        tick = _following(cron, tick)
+
+
+def next_tick(expression: str, timezone: str, after: datetime) -> datetime:
+    """The first tick later than that time.
+
+    Across DST it is the one that Airflow's CronTriggerTimetable schedules after the tick before: a tick in the hour that
+    spring skips comes later by the gap, one in the hour that autumn repeats comes the second time; only a schedule of every
+    hour ticks both times.
+    """
+    after = _instant(after)
+    cron = croniter(expression, start_time=_wall(after))
+    return _following(cron, _latest(cron, ZoneInfo(timezone), after))
+
+
+def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
+    """The latest tick at or before that time, see :func:`next_tick`."""
+    at = _instant(at)
+    return _latest(croniter(expression, start_time=_wall(at)), ZoneInfo(timezone), at)
+
+
+def _latest(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
+    tick = _tick_before(cron, zone, at)
+    while (following := _following(cron, tick)) <= at:
+        tick = following
+    return tick
+
+
+def _tick_before(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
+    """A tick at or before that time: the latest, unless the clock was changed the day before."""
+    day_before = at - timedelta(days=1)
+    if day_before.astimezone(zone).utcoffset() != at.astimezone(zone).utcoffset():
+        # Which ticks exist around the change, only a walk from a tick before it tells.
+        at = day_before
+    backwards = cron.all_prev(datetime, start_time=_wall(at.astimezone(zone)) + timedelta(seconds=1))
+    return next(tick for wall in backwards if (tick := _aware(wall, zone)) <= at)
+
+
+def _following(cron: croniter, tick: datetime) -> datetime:
+    """The tick after that one, by the rule of Airflow's CronMixin."""
+    wall = _wall(tick)
+    found: datetime = cron.get_next(datetime, start_time=wall)
+    if cron.expanded[1] == ["*"]:
+        # Ticks of every hour keep their distance: the hour that autumn repeats has its own.
+        return (tick.astimezone(UTC) + (found - wall)).astimezone(tick.tzinfo)
+    return _aware(found, tick.tzinfo)
+
+
+def _instant(time: datetime) -> datetime:
+    """In UTC, because Python compares two times of one zone by the wall clock."""
+    if time.tzinfo is None:
+        raise ValueError(f"{time} has no time zone")
+    return time.astimezone(UTC)
+
+
+def _wall(time: datetime) -> datetime:
+    return time.replace(tzinfo=None, fold=0)
+
+
+def _aware(wall: datetime, zone: tzinfo | None) -> datetime:
+    """A wall-clock time that exists twice is the later one; one that is skipped moves on by the gap."""
+    later = wall.replace(tzinfo=zone, fold=1)
+    exists = _wall(later.astimezone(UTC).astimezone(zone)) == wall
+    return later if exists else wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)

@@ -1,0 +1,1 @@
+"""What a table is: columns and their types, partitions, versions, formats, retention."""

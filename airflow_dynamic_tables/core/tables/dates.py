@@ -1,0 +1,168 @@
+"""Date patterns and wall-clock arithmetic: which time partitions a scheduled refresh replaces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+
+
+_FIELDS = "yMdHms"
+
+
+_FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
+
+
+_HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "L": "M"}
+
+
+_HOUR, _DAY = Freshness(3_600), timedelta(days=1)
+
+
+def check_formatters(formatters: Mapping[str, str]) -> None:
+    """Check Java date patterns that together name a partition.
+
+    Legal letters are y M d H m s; text in single quotes is literal. The fields must have no hole: an hour needs its day.
+
+    :param formatters: partition column to pattern.
+    :raises ValueError: says what is wrong and what to write instead.
+    """
+    fields = set()
+    for column, pattern in formatters.items():
+        found = {letters[0] for letters, _ in _tokens(pattern) if letters}
+        if not found:
+            raise ValueError(
+                f"date formatter {pattern!r} of column {column!r} has no date field; use letters of yyyy-MM-dd HH:mm:ss"
+            )
+        fields |= found
+    if fields:
+        finest = max(_FIELDS.index(letter) for letter in fields)
+        missing = [_FIELD_NAMES[letter] for letter in _FIELDS[:finest] if letter not in fields]
+        if missing:
+            article = "an" if _FIELDS[finest] == "H" else "a"
+            listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+            raise ValueError(f"the date formatters name {article} {_FIELD_NAMES[_FIELDS[finest]]} without its {listed}")
+
+
+def scheduled_partitions(
+    schedule_time: datetime, freshness: Freshness, formatters: Mapping[str, str], timezone: str
+) -> tuple[PartitionSpec, ...]:
+    """The partitions that a refresh scheduled for that time replaces, oldest first; empty means the whole table.
+
+    They reach from the one that contains T - freshness up to, and without, the one that contains T; if these are none, it is
+    the one that contains T - freshness. All arithmetic is on the wall clock of ``timezone``, so that a DST change neither
+    skips nor repeats a day.
+
+    Hours and minutes are named by the wall clock too. Those that autumn repeats share one partition, planned after each
+    occurrence, so that the last plan covers both. Those that spring skips are planned with their neighbours and stay empty;
+    what the ticks around the gap would have covered is planned by the next tick that exists, sometimes twice, never less.
+
+    :param schedule_time: timezone-aware.
+    :param formatters: partition column to Java date pattern, see :func:`check_formatters`.
+    :raises ValueError: for a naive time or an illegal pattern.
+    """
+    if schedule_time.tzinfo is None:
+        raise ValueError(f"schedule time {schedule_time} has no time zone")
+    if not formatters:
+        return ()
+    grain = max((_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters))
+    time = schedule_time.astimezone(ZoneInfo(timezone))
+    first, last = _floor(_start(time, freshness), grain), _floor(_wall(time), grain)
+    starts = list(_range(first, last, grain)) or [first]
+    return tuple({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
+
+
+def _start(time: datetime, freshness: Freshness) -> datetime:
+    """T - freshness on the wall clock, or as much time ago where the ticks before T kept to elapsed time."""
+    start = _wall(time) - freshness.period
+    if freshness <= _HOUR or _pushed_on(time, freshness):
+        start = min(start, _wall(_ago(time, freshness.period)))
+    return start
+
+
+def _pushed_on(time: datetime, freshness: Freshness) -> bool:
+    """Whether a tick may be at this time because spring skipped its own (02:00 comes at 03:00).
+
+    A derived schedule ticks at multiples of the freshness from midnight, which tells a tick of its own from one pushed on.
+    Any other schedule may have pushed it: to plan a partition again is harmless, to miss one is not.
+    """
+    wall = _wall(time)
+    own = wall - (_offset(time) - _offset(_ago(time, _DAY)))
+    exists = _wall(own.replace(tzinfo=time.tzinfo).astimezone(UTC).astimezone(time.tzinfo)) == own
+    return not exists and (_on_grid(own, freshness) or not _on_grid(wall, freshness))
+
+
+def _on_grid(wall: datetime, freshness: Freshness) -> bool:
+    return not (wall - datetime.combine(wall, datetime.min.time())) % freshness.period
+
+
+def _ago(time: datetime, period: timedelta) -> datetime:
+    return (time.astimezone(UTC) - period).astimezone(time.tzinfo)
+
+
+def _offset(time: datetime) -> timedelta:
+    return time.utcoffset() or timedelta()
+
+
+def _wall(time: datetime) -> datetime:
+    return time.replace(tzinfo=None, fold=0)
+
+
+def _range(first: datetime, end: datetime, grain: int) -> Iterator[datetime]:
+    while first < end:
+        yield first
+        first = _floor(first + _STEPS[grain], grain)
+
+
+# A step that surely leaves a year or month; flooring brings it back to its start.
+_STEPS = (
+    timedelta(days=366),
+    timedelta(days=31),
+    timedelta(days=1),
+    timedelta(hours=1),
+    timedelta(minutes=1),
+    timedelta(seconds=1),
+)
+
+
+def _floor(time: datetime, grain: int) -> datetime:
+    smallest = {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+    coarser = [_FIELD_NAMES[letter] for letter in _FIELDS[: grain + 1]]
+    return time.replace(**{name: value for name, value in smallest.items() if name not in coarser})  # type: ignore[arg-type]
+
+
+def _format(time: datetime, pattern: str) -> str:
+    return "".join(_field(time, letters) if letters else text for letters, text in _tokens(pattern))
+
+
+def _field(time: datetime, letters: str) -> str:
+    value = str(getattr(time, _FIELD_NAMES[letters[0]]))
+    return value[-2:] if letters == "yy" else value.zfill(len(letters))
+
+
+def _tokens(pattern: str) -> Iterator[tuple[str, str]]:
+    """Pairs of (field letters, literal text), one of them empty."""
+    position = 0
+    for match in _TOKEN.finditer(pattern):
+        if match.start() != position:
+            break
+        position = match.end()
+        letter = match[2]
+        if letter is None:
+            text = match[0] if match[1] is None else match[1].replace("''", "'") or "'"
+            yield "", text
+        elif letter not in _FIELDS:
+            hint = f"; write {_HINTS[letter] * len(match[0])!r}" if letter in _HINTS else "; legal are y M d H m s"
+            raise ValueError(f"date formatter {pattern!r}: {match[0]!r} is not supported{hint}")
+        elif letter == "M" and len(match[0]) > 2:
+            raise ValueError(f"date formatter {pattern!r}: month names are not supported; write 'MM'")
+        else:
+            yield match[0], ""
+    if position != len(pattern):
+        raise ValueError(f"date formatter {pattern!r}: a single quote is not closed")

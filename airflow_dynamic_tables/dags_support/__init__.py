@@ -1,0 +1,1 @@
+"""What the DAG factory makes DAGs of. No decisions here."""

@@ -1,0 +1,1 @@
+"""What may stand in a definitions file: closed pydantic models."""

@@ -1,0 +1,48 @@
+"""What all declarations are made of: a closed pydantic model, and the types of its fields."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+
+def _text(value: object) -> object:
+    """Spark's ``true`` and ``false`` for the two YAML scalars that are not read as text."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def one_of(value: str, what: str, legal: Iterable[str], planned: Iterable[str] = ()) -> str:
+    """The value, when it is legal.
+
+    :raises ValueError: when it is not; says what is, and whether it will be.
+    """
+    if value in planned:
+        raise ValueError(f"{what} {value!r} is not supported yet; use {' | '.join(legal)}")
+    if value not in legal:
+        raise ValueError(f"{value!r} is no {what}; use {' | '.join(legal)}{did_you_mean(value, legal)}")
+    return value
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+Scalar = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]}, mode="validation")]
+
+
+Options = dict[Name, Scalar]
+
+
+class Declaration(BaseModel):
+    """Frozen, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

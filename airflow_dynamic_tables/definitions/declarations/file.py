@@ -1,0 +1,41 @@
+"""What may stand in a definitions file, and the JSON Schema made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
+from airflow_dynamic_tables.definitions.declarations.settings import Settings
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+
+
+class DefaultsDeclaration(Settings):
+    """What holds for every table of the file that does not say otherwise; options and Spark settings are merged key by key."""
+
+    catalog: Name | None = None
+    """Catalog of names that have less than three parts."""
+    database: Name | None = None
+    """Database of names that have one part."""
+
+
+class FileDeclaration(Declaration):
+    """A definitions file of airflow-dynamic-tables."""
+
+    defaults: DefaultsDeclaration = Field(default_factory=DefaultsDeclaration)
+    """What holds for every table of this file that does not say otherwise."""
+    sources: tuple[SourceDeclaration, ...] = ()
+    """Tables that exist already and that nobody here refreshes."""
+    views: tuple[ViewDeclaration, ...] = ()
+    """Named queries that expand inside other queries."""
+    dynamic_tables: tuple[TableDeclaration, ...] = ()
+    """The tables to keep fresh."""
+
+
+def definitions_schema() -> dict[str, Any]:
+    """JSON Schema of a definitions file, for editors."""
+    schema = FileDeclaration.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dynamic tables", **schema}

@@ -1,0 +1,136 @@
+"""What a table may say itself or take from the file's defaults."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+
+from airflow_dynamic_tables.core.schedule.cron import check_cron
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, did_you_mean, one_of
+from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
+
+SINK_FORMATS = ("iceberg", "parquet", "orc")
+
+
+PLANNED_SINK_FORMATS = ("delta", "jdbc")
+
+
+FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
+
+
+REFRESH_MODES = ("auto", "full", "incremental", "continuous")
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return Freshness.parse(value).period
+    except ValueError:
+        raise ValueError(f"{value!r} is no length of time; write for example '5 minutes'") from None
+
+
+def _check_timezone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ValueError, KeyError, OSError):
+        raise ValueError(f"there is no time zone {value!r}; use a name such as 'Europe/Berlin'{_zones_like(value)}") from None
+    return value
+
+
+def _zones_like(value: str) -> str:
+    # Listing the zones reads a few hundred files, so only a mistake does it.
+    from zoneinfo import available_timezones
+
+    return did_you_mean(value, sorted(available_timezones()))
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
+
+
+class Settings(Declaration):
+    """What a table may say itself or take from the file's defaults."""
+
+    freshness: Name | None = None
+    """How old the content may be: `1 day`, `PT30M`, `INTERVAL '1' DAY`. Gives the schedule."""
+    refresh_mode: Annotated[str, BeforeValidator(_lower), Field(json_schema_extra={"enum": list(REFRESH_MODES)})] | None = None
+    """How the table is refreshed; `auto` (the default) decides by the freshness."""
+    schedule: Name | None = None
+    """Cron expression that overrides the one derived from the freshness."""
+    timezone: Name | None = None
+    """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
+    format: Annotated[str, Field(json_schema_extra={"enum": list(SINK_FORMATS)})] | None = None
+    """Format of the table; default `iceberg`."""
+    atomicity: Annotated[str, Field(json_schema_extra={"enum": ["staged", "none"]})] | None = None
+    """`staged` (the default): readers see the last version or the new one. `none`: allow a format that cannot do that."""
+    versions_to_keep: int | None = Field(default=None, ge=1)
+    """How many versions are kept at least; default 10."""
+    version_max_age: Duration | None = None
+    """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
+    options: Options = Field(default_factory=dict)
+    """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
+    spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
+    """How the Spark job is submitted."""
+    start_date: datetime | None = None
+    """First time the schedule may run; without an offset it is in the table's time zone."""
+    tags: tuple[Name, ...] = ()
+    """Tags of the DAG; a table adds its own to the defaults."""
+    owner: Name | None = None
+    """Owner of the Airflow task."""
+    retries: int | None = Field(default=None, ge=0)
+    """How often a failed refresh is tried again."""
+    retry_delay: Duration | None = None
+    """Time between two tries, e.g. `5 minutes`."""
+    pool: Name | None = None
+    """Airflow pool of the refresh task."""
+    execution_timeout: Duration | None = None
+    """Time after which a refresh is stopped, e.g. `2 hours`."""
+
+    @field_validator("freshness")
+    @classmethod
+    def _check_freshness(cls, value: str | None) -> str | None:
+        return value and Freshness.parse(value).text
+
+    @field_validator("refresh_mode")
+    @classmethod
+    def _check_refresh_mode(cls, value: str | None) -> str | None:
+        return value and one_of(value, "refresh mode", REFRESH_MODES)
+
+    @field_validator("schedule")
+    @classmethod
+    def _check_schedule(cls, value: str | None) -> str | None:
+        if value:
+            check_cron(value)
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _check_timezone(cls, value: str | None) -> str | None:
+        return value and _check_timezone(value)
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, value: str | None) -> str | None:
+        return value and one_of(value, "table format", SINK_FORMATS, PLANNED_SINK_FORMATS)
+
+    @field_validator("atomicity")
+    @classmethod
+    def _check_atomicity(cls, value: str | None) -> str | None:
+        return value and one_of(value, "atomicity", ("staged", "none"))
+
+    @field_validator("version_max_age")
+    @classmethod
+    def _check_version_max_age(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value < SHORTEST_AGE:
+            raise ValueError("'version_max_age' must be at least 1 hour: whoever still reads a version needs time to end")
+        return value

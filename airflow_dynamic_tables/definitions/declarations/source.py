@@ -1,0 +1,53 @@
+"""The declaration of a source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
+
+SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg", "hive", "jdbc", "view")
+
+
+FILE_FORMATS = ("parquet", "orc", "csv", "json")
+
+
+PLANNED_SOURCE_FORMATS = ("delta",)
+
+
+class SourceDeclaration(Declaration):
+    """A table that exists already and that nobody here refreshes."""
+
+    name: Name
+    """Name: `table`, `database.table` or `catalog.database.table`."""
+    format: Annotated[str, Field(json_schema_extra={"enum": list(SOURCE_FORMATS)})]
+    """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog."""
+    path: Name | None = None
+    """Folder or file that holds the data: a path or a URI; relative to this file."""
+    partitioned_by: tuple[Name, ...] = ()
+    """Partition keys of Hive-style folders (`ds=2024-01-01`)."""
+    schema_: Name | None = Field(default=None, alias="schema")
+    """Columns as Spark DDL, e.g. `id bigint, name string`; left out, Spark infers them."""
+    options: Options = Field(default_factory=dict)
+    """Options of Spark's reader, e.g. `header: true`."""
+    comment: str | None = None
+    """What the table is, for readers."""
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, value: str) -> str:
+        return one_of(value, "source format", SOURCE_FORMATS, PLANNED_SOURCE_FORMATS)
+
+    @model_validator(mode="after")
+    def _check_path(self) -> SourceDeclaration:
+        if self.format in FILE_FORMATS and self.path is None:
+            raise ValueError(f"a {self.format} source needs a 'path'")
+        if self.format not in FILE_FORMATS and self.path is not None:
+            raise ValueError(f"a source of format {self.format} is a table of its catalog and has no 'path'; remove it")
+        if self.format == "view" and (self.schema_ or self.partitioned_by or self.options):
+            raise ValueError("a view source is a view of its catalog; give it nothing but a name, a format and a comment")
+        if self.format == "hive" and (self.schema_ or self.partitioned_by):
+            raise ValueError("a source of format hive has columns and partition keys from its metastore; remove them here")
+        return self

@@ -1,0 +1,284 @@
+"""The only module that knows sqlglot: from the text of a query to the places in it that matter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Qualifier, Reference, Span
+
+_GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
+_PARAMETER_SIGNS = frozenset({":", "?", "$", "@"})
+_NAME = re.compile(r"`[^`]+`|\w+")
+_DOTTED = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))+")
+_AFTER_LIST = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN, TokenType.SEMICOLON})
+_NEVER_CLOSED = re.compile(r"Missing (\S+) from (\d+):(\d+)")
+_INCOMPLETE = re.compile(r"Required keyword: '(\w+)' missing for <class '.*\.(\w+)'>")
+
+
+class _UnusableError(Exception):
+    """The text is no query; carries the problem."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        self.problem = Problem(offset, message)
+        super().__init__(message)
+
+
+def analyse(query: str) -> Analysis:
+    """See :func:`airflow_dynamic_tables.definitions.queries.text.analyse`."""
+    try:
+        tokens = _tokens(query)
+        text, tokens = _single_statement(query, tokens)
+        root = _parse_query(text, tokens)
+        references, qualifiers = _references(root, tokens)
+        calls = tuple(_calls(root, tokens))
+        return Analysis(text, references, qualifiers, _outputs(root), calls, tuple(_problems(root, tokens)))
+    except _UnusableError as error:
+        return Analysis(query, problems=(error.problem,))
+    except RecursionError:
+        return Analysis(query, problems=(Problem(0, "the query is nested too deeply; split it into views"),))
+
+
+def analyse_condition(text: str) -> Condition:
+    """See :func:`airflow_dynamic_tables.definitions.queries.text.analyse_condition`."""
+    try:
+        tokens = _tokens(text)
+        if (end := next((token for token in tokens if token.token_type is TokenType.SEMICOLON), None)) is not None:
+            raise _UnusableError(end.start, "a predicate is one condition; remove the semicolon")
+        root = _parse(text, tokens, exp.Condition) if tokens else None
+        if root is None:
+            raise _UnusableError(0, "the predicate is empty")
+        if (clause := root.find(exp.Query, exp.AggFunc, exp.Window)) is not None:
+            place = min((_start(column.parts[0]) for column in clause.find_all(exp.Column)), default=tokens[0].start)
+            raise _UnusableError(place, "a predicate looks at one row; it cannot hold a subquery, an aggregate or a window")
+        columns = tuple(_span(column.parts[0]) for column in root.find_all(exp.Column) if "start" in column.parts[0].meta)
+        return Condition(tuple(sorted(columns, key=lambda span: span.start)), tuple(_problems(root, tokens)))
+    except _UnusableError as error:
+        return Condition(problems=(error.problem,))
+    except RecursionError:
+        return Condition(problems=(Problem(0, "the predicate is nested too deeply"),))
+
+
+def same(first: str, second: str) -> bool:
+    """See :func:`airflow_dynamic_tables.definitions.queries.text.same_query`."""
+    try:
+        return bool(sqlglot.parse(first, dialect=Spark) == sqlglot.parse(second, dialect=Spark))
+    except (SqlglotError, RecursionError):
+        return False
+
+
+def _tokens(query: str) -> list[Token]:
+    try:
+        return list(Spark().tokenize(query))
+    except TokenError as error:
+        cause = str(error.__cause__ or error)
+        place = _NEVER_CLOSED.search(cause)
+        if place is None:
+            raise _UnusableError(max(query.rfind("/*"), 0), "bad SQL: a comment or a quote is never closed") from error
+        start = sum(len(line) + 1 for line in query.split("\n")[: int(place[2]) - 1])
+        raise _UnusableError(start + int(place[3]), f"bad SQL: {place[1]} is never closed") from error
+
+
+def _single_statement(query: str, tokens: list[Token]) -> tuple[str, list[Token]]:
+    """The query without semicolons and comments behind it."""
+    end = next((number for number, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON), None)
+    if end is None:
+        kept, text = tokens, query
+    else:
+        for token in tokens[end:]:
+            if token.token_type is not TokenType.SEMICOLON:
+                raise _UnusableError(token.start, "more than one statement; a query is a single SELECT")
+        kept, text = tokens[:end], query[: tokens[end].start]
+    if not kept:
+        raise _UnusableError(0, "the query is empty")
+    return text.rstrip(), kept
+
+
+def _parse_query(text: str, tokens: list[Token]) -> exp.Expr:
+    root = _parse(text, tokens)
+    if isinstance(root, (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)):
+        return root
+    raise _UnusableError(tokens[0].start, f"a query must be a SELECT, not {tokens[0].text.upper()}")
+
+
+def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -> exp.Expr | None:
+    parser = Spark().parser(error_message_context=len(text))
+    try:
+        return (parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text))[0]
+    except ParseError as error:
+        detail = error.errors[0] if error.errors else {}
+        offset = len(detail.get("start_context") or "")
+        message = _plain(detail.get("description") or str(error), detail.get("highlight") or "")
+        raise _UnusableError(offset, f"bad SQL: {message}") from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # A parser written for so many dialects stumbles over some texts; these are no SQL either.
+        raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})") from error
+
+
+def _plain(description: str, near: str) -> str:
+    """sqlglot's words without its class names."""
+    incomplete = _INCOMPLETE.search(description)
+    if incomplete:
+        return f"{incomplete[2].upper()} is incomplete"
+    if description.startswith("Invalid expression / Unexpected token"):
+        return f"unexpected {near!r}" if near else "the query ends too early"
+    what = description.split(". ")[0]
+    return f"{what[:1].lower()}{what[1:]}" + (f" near {near!r}" if near else "")
+
+
+def _references(root: exp.Expr, tokens: list[Token]) -> tuple[tuple[Reference, ...], tuple[Qualifier, ...]]:
+    tables = sorted(_tables(root), key=lambda table: _start(table.parts[0]))
+    scopes = {id(table): id(table.find_ancestor(exp.Select)) for table in tables}
+    numbers = {scope: number for number, scope in enumerate(dict.fromkeys(scopes.values()))}
+    references = tuple(
+        Reference(
+            parts=tuple(map(_span, table.parts)),
+            alias=table.alias or None,
+            alias_at=_alias_place(tokens, _span(table.parts[-1]).end),
+            scope=numbers[scopes[id(table)]],
+        )
+        for table in tables
+    )
+    by_scope: dict[int, list[int]] = {}
+    for number, table in enumerate(tables):
+        if not table.alias:
+            by_scope.setdefault(scopes[id(table)], []).append(number)
+    return references, tuple(_qualifiers(root, references, by_scope, tokens))
+
+
+def _tables(root: exp.Expr) -> Iterator[exp.Table]:
+    """Tables that are read: no table functions, no hints, and no names of common table expressions where these are visible."""
+    stack: list[tuple[exp.Expr, frozenset[str]]] = [(root, frozenset())]
+    while stack:
+        node, visible = stack.pop()
+        clause = node.args.get("with_")
+        recursive = clause is not None and clause.args.get("recursive")
+        for expression in clause.expressions if clause else ():
+            name = expression.alias.lower()
+            own = visible | {name} if recursive else visible
+            stack.append((expression.this, own))
+            visible |= {name}
+        if isinstance(node, exp.Table) and not isinstance(node.parent, exp.JoinHint) and _is_name(node, visible):
+            yield node
+        stack.extend((child, visible) for child in node.iter_expressions() if child is not clause)
+
+
+def _is_name(table: exp.Table, visible: frozenset[str] = frozenset()) -> bool:
+    if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in table.parts):
+        return False
+    return len(table.parts) > 1 or table.name.lower() not in visible
+
+
+def _qualifiers(
+    root: exp.Expr, references: tuple[Reference, ...], by_scope: dict[int, list[int]], tokens: list[Token]
+) -> Iterator[Qualifier]:
+    """Columns and hints that name a table together with its database."""
+    for column in root.find_all(exp.Column):
+        parts = column.parts[:-1]
+        if len(parts) > 1 and all("start" in part.meta for part in parts):
+            names = {part.name.lower() for part in parts}
+            near = tuple(number for number in _visible(column, by_scope) if references[number].parts[-1].text.lower() in names)
+            if near:
+                yield Qualifier(tuple(map(_span, parts)), near)
+    unaliased = tuple(number for numbers in by_scope.values() for number in numbers)
+    for token in tokens:
+        if token.token_type is TokenType.HINT:
+            for match in _DOTTED.finditer(token.text):
+                names_at = _NAME.finditer(token.text, *match.span())
+                start = token.start
+                spans = (Span(name[0].strip("`"), start + name.start(), start + name.end()) for name in names_at)
+                yield Qualifier(tuple(spans), unaliased)
+
+
+def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
+    """Names of called functions, with their databases; of those of one part only what the parser does not know as SQL."""
+    places = {token.start: number for number, token in enumerate(tokens)}
+    found = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
+    for call in sorted(found, key=_start):
+        last = first = places[_start(call)]
+        while first >= 2 and tokens[first - 1].token_type is TokenType.DOT and _is_word(tokens[first - 2]):
+            first -= 2
+        names = tokens[first : last + 1 : 2]
+        yield tuple(Span(token.text, int(token.start), int(token.end) + 1) for token in names)
+
+
+def _is_word(token: Token) -> bool:
+    return token.token_type is TokenType.IDENTIFIER or _NAME.fullmatch(token.text) is not None
+
+
+def _visible(node: exp.Expr, by_scope: dict[int, list[int]]) -> Iterator[int]:
+    select = node.find_ancestor(exp.Select)
+    while select is not None:
+        yield from by_scope.get(id(select), ())
+        select = select.find_ancestor(exp.Select)
+
+
+def _start(part: exp.Expr) -> int:
+    return int(part.meta["start"])
+
+
+def _span(part: exp.Expr) -> Span:
+    return Span(part.name, _start(part), int(part.meta["end"]) + 1)
+
+
+def _alias_place(tokens: list[Token], end: int) -> int:
+    """Where an alias goes: behind the table's name and its TABLESAMPLE clause."""
+    following = [token for token in tokens if token.start >= end]
+    if not following or following[0].token_type is not TokenType.TABLE_SAMPLE:
+        return end
+    depth = 0
+    for number, token in enumerate(following):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        repeats = number + 1 < len(following) and following[number + 1].text.upper() == "REPEATABLE"
+        if token.token_type is TokenType.R_PAREN and depth == 0 and not repeats:
+            return int(token.end) + 1
+    return end
+
+
+def _outputs(root: exp.Expr) -> tuple[str | None, ...] | None:
+    """Names of the returned columns as far as the text tells."""
+    while isinstance(root, (exp.Subquery, exp.SetOperation)):
+        root = root.this
+    if not isinstance(root, exp.Select):
+        return None
+    names: list[str | None] = []
+    for item in root.selects:
+        if item.is_star or isinstance(item, _GENERATORS):
+            return None
+        names += [name.name for name in item.args["expressions"]] if isinstance(item, exp.Aliases) else [item.output_name or None]
+    return tuple(names)
+
+
+def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
+    """What parses and still cannot be refreshed."""
+    for number, token in enumerate(tokens):
+        following = tokens[number + 1] if number + 1 < len(tokens) else None
+        if token.token_type is TokenType.COMMA and (following is None or following.token_type in _AFTER_LIST):
+            yield Problem(token.start, "bad SQL: nothing follows the comma")
+        if token.token_type in (TokenType.L_BRACE, TokenType.BLOCK_START) and _is_template(token, following):
+            yield Problem(
+                token.start, "templates are not rendered in queries; the refreshed partitions are selected by themselves"
+            )
+            return
+    if root.find(exp.Placeholder, exp.Parameter):
+        place = next((token.start for token in tokens if token.text in _PARAMETER_SIGNS), 0)
+        yield Problem(place, "a query has no parameters; write the value")
+    for table in root.find_all(exp.Table):
+        if (table.args.get("version") or table.args.get("when")) and _is_name(table):
+            yield Problem(_start(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
+    for call in root.find_all(exp.Anonymous):
+        if call.name.upper() in ("TABLE", "IDENTIFIER"):
+            place = next((token.start for token in tokens if token.text.upper() == call.name.upper()), 0)
+            yield Problem(place, f"{call.name.upper()}(...) hides which table is read; name the table in FROM")
+
+
+def _is_template(token: Token, following: Token | None) -> bool:
+    return token.token_type is TokenType.BLOCK_START or (
+        following is not None and following.start == token.end + 1 and following.text in ("{", "%")
+    )

@@ -1,0 +1,124 @@
+"""Queries as text with known places: which tables they read, what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One name of the query, at its character offsets."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A table that the query reads.
+
+    ``alias_at`` is where an alias has to be put when it has no ``alias``; tables of one FROM clause have the same ``scope``.
+    """
+
+    parts: tuple[Span, ...]
+    alias: str | None
+    alias_at: int
+    scope: int
+
+
+@dataclass(frozen=True, slots=True)
+class Qualifier:
+    """Names before a column (``raw.orders`` of ``raw.orders.amount``), and the references they may mean, nearest first."""
+
+    parts: tuple[Span, ...]
+    references: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a query, at a character offset."""
+
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What the text of a query says by itself.
+
+    ``text`` is the query without a final semicolon, ``outputs`` its column names (``None`` for one that has no plain name),
+    or ``None`` when they depend on the tables. ``calls`` are the names of the functions that SQL itself does not have.
+    """
+
+    text: str
+    references: tuple[Reference, ...] = ()
+    qualifiers: tuple[Qualifier, ...] = ()
+    outputs: tuple[str | None, ...] | None = None
+    calls: tuple[tuple[Span, ...], ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; :meth:`from_json` gives the same value back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Analysis:
+        """:raises ValueError: when it is not what :meth:`to_json` gave."""
+        try:
+            return cls(
+                text=data["text"],
+                references=tuple(Reference(**{**item, "parts": _spans(item)}) for item in data["references"]),
+                qualifiers=tuple(Qualifier(_spans(item), tuple(item["references"])) for item in data["qualifiers"]),
+                outputs=None if data["outputs"] is None else tuple(data["outputs"]),
+                calls=tuple(tuple(Span(**span) for span in call) for call in data["calls"]),
+                problems=tuple(Problem(**item) for item in data["problems"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an analysis: {error}") from error
+
+
+def _spans(item: Mapping[str, Any]) -> tuple[Span, ...]:
+    return tuple(Span(**span) for span in item["parts"])
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the text of a condition over one row says: the columns it looks at."""
+
+    columns: tuple[Span, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a reference means: a table, and the SQL that takes the place of its name."""
+
+    identifier: TableIdentifier
+    sql: str
+
+
+def analyse(query: str) -> Analysis:
+    """Parse a query of Spark SQL; what is wrong with it is in ``problems``."""
+    # sqlglot takes half a second to import, and most processes find every analysis in the cache.
+    from airflow_dynamic_tables.definitions.queries import parsing
+
+    return parsing.analyse(query)
+
+
+def analyse_condition(text: str) -> Condition:
+    """Parse a condition of Spark SQL over the columns of one row; what is wrong with it is in ``problems``."""
+    from airflow_dynamic_tables.definitions.queries import parsing
+
+    return parsing.analyse_condition(text)
+
+
+def same_query(first: str, second: str) -> bool:
+    """Whether two queries differ in nothing but white space, comments and the case of keywords."""
+    from airflow_dynamic_tables.definitions.queries import parsing
+
+    return first == second or parsing.same(first, second)

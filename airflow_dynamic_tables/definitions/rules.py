@@ -1,0 +1,115 @@
+"""What is wrong with one table although each of its values is legal by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.schedule.cron import cron_for
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.dates import check_formatters
+from airflow_dynamic_tables.definitions.building import formatters, mode_decision
+from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
+from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
+from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.queries.text import analyse_condition
+
+
+def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:
+    """The mistakes of one table; what a value that was dropped already would cause is left out."""
+    if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
+        yield from _schedule_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({"partitioned_by", "options"}):
+        yield from _formatter_mistakes(entry, declared)
+    yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
+    if expansion is not None and expansion.analysis.outputs is not None:
+        yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
+
+
+def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    decision = mode_decision(entry, declared)
+    key = "freshness" if declared.freshness else "refresh_mode" if declared.refresh_mode else "name"
+    if decision.mode is not RefreshMode.CONTINUOUS and not (declared.schedule or entry.defaults.schedule):
+        try:
+            cron_for(decision.freshness)
+        except ValueError as error:
+            yield entry.mistake(key, str(error))
+
+
+def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    keys = declared.partitioned_by
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
+            yield entry.mistake("partitioned_by", f"partition key {key!r} is listed twice", number)
+    for option, pattern in declared.options.items():
+        match = FORMATTER_OPTION.fullmatch(option)
+        if match and match["column"] not in keys:
+            message = f"{match['column']!r} is no partition key of this table{did_you_mean(match['column'], keys)}"
+            yield entry.document.key_mistake((*entry.location, "options", option), message)
+        elif match:
+            try:
+                check_formatters({match["column"]: pattern})
+            except ValueError as error:
+                if "without its" not in str(error):
+                    yield entry.mistake("options", str(error), option)
+    try:
+        check_formatters(formatters(entry, declared))
+    except ValueError as error:
+        if "without its" in str(error):
+            yield entry.mistake("options", str(error))
+
+
+def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:
+    names = [name for name in outputs if name]
+    for number, key in enumerate(declared.partitioned_by):
+        if key not in names:
+            yield entry.mistake("partitioned_by", f"the query returns no column {key!r}{did_you_mean(key, names)}", number)
+    for column in declared.columns:
+        if column not in names:
+            message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
+            yield entry.document.key_mistake((*entry.location, "columns", column), message)
+    folded = [name.lower() for name in names]
+    for name in sorted({name for name in folded if folded.count(name) > 1}):
+        yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")
+
+
+def _expectation_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...] | None) -> Iterator[Mistake]:
+    names: set[str] = set()
+    for number, item in enumerate(declared.expectations):
+        if item.full_name in names:
+            message = f"expectation {item.full_name!r} is listed twice; give one of them another 'name'"
+            yield entry.mistake("expectations", message, number)
+        names.add(item.full_name)
+        legal = [action.value for action in ACTIONS[item.kind]]
+        if item.action is not None and item.action not in legal:
+            message = f"{item.action!r} is no action of {item.kind}; use {' | '.join(legal)}{did_you_mean(item.action, legal)}"
+            yield entry.mistake("expectations", message, number, "action")
+        yield from _column_mistakes(entry, item, number, None if outputs is None else [name for name in outputs if name])
+
+
+def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, returned: list[str] | None) -> Iterator[Mistake]:
+    """Columns that the query does not return; ``returned`` is ``None`` when nobody knows."""
+    folded = None if returned is None else {name.lower() for name in returned}
+
+    def unknown(column: str) -> str | None:
+        if folded is None or column.lower() in folded:
+            return None
+        return f"the query returns no column {column!r}{did_you_mean(column, returned or ())}"
+
+    for kind, columns in (("not_null", item.not_null), ("unique", item.unique)):
+        for position, column in enumerate(columns or ()):
+            if message := unknown(column):
+                yield entry.mistake("expectations", message, number, kind, position)
+    for column in item.accepted_values or ():
+        if message := unknown(column):
+            yield entry.document.key_mistake((*entry.location, "expectations", number, "accepted_values", column), message)
+    if item.predicate is not None:
+        place = (*entry.location, "expectations", number, "predicate")
+        condition = analyse_condition(item.predicate)
+        for problem in condition.problems:
+            yield entry.document.text_mistake(place, problem.offset, problem.message)
+        for span in condition.columns:
+            if message := unknown(span.text):
+                yield entry.document.text_mistake(place, span.start, message)

@@ -1,0 +1,222 @@
+"""What a format must be able to do to be refreshed atomically (FLIP-305's StagedTable, plus ``outcome``).
+
+A commit has three outcomes: it returns a version (landed), raises CommitRejectedError (surely not landed), or raises
+CommitUnknownError. Only "surely not" may be followed by deleting files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class StagingContext:
+    """Which table is staged by which refresh. ``partitions`` is the set to replace, empty for the whole table."""
+
+    token: str
+    database: str
+    table: str
+    partition_keys: tuple[str, ...] = ()
+    partitions: tuple[Mapping[str, str], ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """What a commit records in the table's own metadata beside the rows.
+
+    ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
+    """
+
+    result: RefreshResult
+    data_timestamp: datetime | None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
+
+    ``format`` is that of the table. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
+    has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
+    """
+
+    snapshot: str
+    files: tuple[str, ...]
+    schema: str
+    format: str = "iceberg"
+    base_path: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    parts: tuple[SourcePart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """Rows of one version: ``replaced`` are those of the asked partitions, ``held`` how many of these have rows at all.
+
+    ``total`` are the rows of all ``partitions``, of which a table without partition keys has one.
+    """
+
+    replaced: int
+    held: int
+    total: int
+    partitions: int
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: Sequence[Mapping[str, str]]) -> RowCounts:
+        """Sum up partitions and rows of files; an asked spec that leaves out keys stands for all their values."""
+        rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+        for spec, count in files:
+            if count:
+                rows[tuple(spec.items())] += count
+        wanted = {frozenset(spec.items()) for spec in asked}
+        keys = {frozenset(spec) for spec in asked}
+        replaced, held = 0, set()
+        for found, count in rows.items():
+            covering = wanted & {frozenset((key, value) for key, value in found if key in names) for names in keys}
+            held |= covering
+            replaced += count if covering or not asked else 0
+        return cls(replaced, len(held), rows.total(), len(rows))
+
+
+class StagedTable(ABC):
+    """The stage of one refresh of one table. Every method is idempotent by token."""
+
+    @abstractmethod
+    def begin(self) -> str:
+        """Prepare the stage.
+
+        :return: the URI of its folder, without a slash at the end; its last part is the token.
+        """
+
+    @abstractmethod
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """Make the stage visible in one step: metadata only, compare-and-swap, token recorded in the same step.
+
+        ``before_publish`` is called after the current state of the table was read and before anything is published, once for
+        every attempt; what it raises ends the commit. A commit that landed before returns its version again.
+
+        :raises StageRejectedError: when the stage is not what the result says, or its schema is illegal.
+        :raises CommitRejectedError: when it surely did not land.
+        :raises CommitUnknownError: when nobody knows.
+        """
+
+    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:  # noqa: ARG002
+        """Make the content of a kept version current again, as a new version, in one step; otherwise as :meth:`commit`.
+
+        The new version has this token, the next number, and the content, data timestamp and sources of the old one. The columns
+        stay as they are now: those that the old version did not have yet are null.
+
+        :raises VersionNotFoundError: when that version is not kept; names those that are.
+        :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.
+        """
+        raise UnsupportedError(f"Version {number} cannot be restored: this format keeps no earlier versions.")
+
+    @abstractmethod
+    def outcome(self) -> Version | None:
+        """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
+
+        :raises CatalogUnavailableError: when the metadata cannot be read.
+        """
+
+    @abstractmethod
+    def fence(self) -> bool:
+        """Make sure that a commit of this token which is under way can no longer land.
+
+        :return: False when that cannot be made sure (the table does not exist yet): then no file may be deleted.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Delete the stage's files; missing ones are fine. Never called while the commit might still land."""
+
+
+class SupportsStaging(ABC):
+    """A format that can stage; one that cannot is refused unless the user says ``atomicity: none``.
+
+    Beside staging it reads what is committed. Every method may raise CatalogUnavailableError.
+    """
+
+    @abstractmethod
+    def stage(self, context: StagingContext) -> StagedTable:
+        """The stage of one refresh; touches nothing yet."""
+
+    @abstractmethod
+    def current(self, path: ObjectPath) -> Version | None:
+        """The table's current version; ``None`` before the first commit."""
+
+    @abstractmethod
+    def versions(self, path: ObjectPath) -> list[Version]:
+        """All versions that are still kept, oldest first."""
+
+    @abstractmethod
+    def read(self, path: ObjectPath) -> TableContent:
+        """The table as it is now, bound to its snapshot.
+
+        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        :raises UnsupportedError: when reading its files alone would give wrong rows.
+        """
+
+    @abstractmethod
+    def snapshot(self, path: ObjectPath) -> str:
+        """The id of the table's current snapshot.
+
+        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        """
+
+    @abstractmethod
+    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+        """Rows of the current version, without reading data.
+
+        :param partitions: the ones of interest; empty means the whole table.
+        :return: ``None`` when there is no version yet, or nobody counted its rows.
+        """
+
+    @abstractmethod
+    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """The first rows of a version, of the current one when none is named.
+
+        :raises TableNotFoundError: when there is no such table.
+        :raises VersionNotFoundError: when that version is not kept; names those that are.
+        """
+
+    def expire(self, path: ObjectPath, retention: Retention, now: datetime, pinned: Collection[str]) -> int:  # noqa: ARG002
+        """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
+
+        :param pinned: tokens and snapshots of versions that stay in any case, and with each the newer ones.
+        :return: how many snapshots are gone.
+        """
+        return 0
+
+    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
+        """Delete files below the table's location that nothing refers to and that have not changed since ``before``.
+
+        :param held: called after the files were listed and before it is read what the table refers to; gives folders of which
+            nothing may be deleted, and what it raises ends the deletion before it began.
+        """
+        return Deleted()
+
+
+def kept_version(versions: Iterable[Version], number: int, table: object) -> Version:
+    """The version of that number.
+
+    :raises VersionNotFoundError: when it is not among them; names those that are.
+    """
+    kept = {version.number: version for version in versions}
+    if number not in kept:
+        names = ", ".join(map(str, sorted(kept))) or "none"
+        raise VersionNotFoundError(f"Version {number} of {table} is not kept (any more); kept are: {names}.")
+    return kept[number]

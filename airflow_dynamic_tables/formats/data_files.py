@@ -1,0 +1,110 @@
+"""Data files on their way into a Hive table: read from their footers, sorted into the partitions that their folders name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.commits import coverage
+
+
+@dataclass
+class Folder:
+    """A folder of data files, and the rows in them."""
+
+    location: str
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    rows: int
+    bytes: int
+
+
+def staged_partitions(
+    result: RefreshResult, data: str, file_format: str, keys: Sequence[str], planned: Sequence[Mapping[str, str]]
+) -> dict[tuple[str, ...], Folder]:
+    """The partitions in a stage that hold rows, by their values: the folder of each. What is really there decides.
+
+    An unpartitioned table has one, without values.
+
+    :param data: the folder that the job wrote into.
+    :raises StageRejectedError: when a file is missing, damaged, or not what the result says.
+    """
+    covers = coverage(planned)
+    found: dict[tuple[str, ...], Folder] = {}
+    for file, footer in zip(result.files, _footers(result.files, file_format), strict=True):
+        if footer.bytes != file.bytes:
+            raise StageRejectedError(f"Staged file {file.path} has {footer.bytes} bytes, not {file.bytes}.")
+        if footer.rows == 0:
+            continue  # nothing to publish, and no partition to read from it
+        folder = file.path.rpartition("/")[0]
+        spec = partition_of(folder[len(data) + 1 :])
+        if list(spec) != list(keys) or not all(spec.values()):
+            raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
+        if not covers(spec):
+            raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
+        found.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
+    rows = sum(folder.rows for folder in found.values())
+    if rows != result.rows:
+        raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
+    return found
+
+
+def partition_of(folders: str) -> dict[str, str]:
+    """The partition that names of folders, or the name of a partition, stand for: ``ds=2024-01-01/hh=03``."""
+    parts = (part.partition("=") for part in folders.split("/") if part)
+    return {unquote(key): unquote(value) for key, _, value in parts}
+
+
+def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
+    """The first rows of some files, each with the values that its folder stands for."""
+    found: list[dict[str, object]] = []
+    for path, values in files:
+        if len(found) >= rows:
+            break
+        with open_file(path) as stream:
+            table = pq.read_table(stream) if file_format == "parquet" else orc.read_table(stream)
+        found += [{**row, **values} for row in table.slice(0, rows - len(found)).to_pylist()]
+    return found
+
+
+def count_rows(files: Sequence[str], file_format: str) -> list[int]:
+    """Rows in each of some files, read from their footers.
+
+    :raises StageRejectedError: when a file is missing or damaged.
+    """
+    return [footer.rows for footer in _footers([StagedFile(file, 0) for file in files], file_format)]
+
+
+def _footers(files: Sequence[StagedFile], file_format: str) -> list[_Footer]:
+    with ThreadPoolExecutor(8, thread_name_prefix="footers") as executor:
+        futures = [executor.submit(_footer, file.path, file_format) for file in files]
+        footers = []
+        for file, future in zip(files, futures, strict=True):
+            try:
+                footers.append(future.result())
+            except (OSError, ValueError, pa.ArrowException) as error:
+                executor.shutdown(cancel_futures=True)
+                raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
+        return footers
+
+
+def _footer(path: str, file_format: str) -> _Footer:
+    with open_file(path) as stream:
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        if file_format == "parquet":
+            return _Footer(pq.read_metadata(stream).num_rows, size)
+        return _Footer(orc.ORCFile(stream).nrows, size)

@@ -1,0 +1,1 @@
+"""Tables that are folders of files, replaced file by file (atomicity: none)."""

@@ -1,0 +1,1 @@
+"""Hive tables of Parquet or ORC files, committed in the metastore."""

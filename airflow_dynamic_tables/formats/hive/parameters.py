@@ -1,0 +1,236 @@
+"""Looking at Hive tables: their versions, the commit that is under way, where everything lies.
+
+All of it stands in parameters of the table::
+
+    dynamic-tables.revision      new with every change; what compare-and-swap compares (the catalog changes it, too)
+    dynamic-tables.location      the folder of the table, which stays the same while versions come and go
+    dynamic-tables.snapshot      the token of the current version
+    dynamic-tables.version.<n>   what commit n recorded; the newest ones are kept
+    dynamic-tables.pending       the commit that is under way, whoever makes it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
+
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import (
+    REVISION,
+    SNAPSHOT,
+    columns_of,
+    file_uri,
+    joined_parameter,
+    partition_keys_of,
+    set_columns,
+    split_parameter,
+)
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.schema import Column, evolve
+from airflow_dynamic_tables.core.tables.versions import Version
+
+LOCATION = "dynamic-tables.location"
+VERSION = "dynamic-tables.version."
+PENDING = "dynamic-tables.pending"
+TOKEN = "dynamic-tables.token"
+NUMBER = "dynamic-tables.version"
+
+VERSIONS = "_versions"
+"""Folder of all stages below that of the table: hidden, because engines may list the table's own folder."""
+
+EMPTY = "empty"
+"""Folder in a stage where the partitions are that have no rows while it is committed."""
+
+GUARD = "dynamic-tables.guard"
+"""Parameter of a partition that is there for a commit, not for rows."""
+
+ROWS = "numRows"
+"""Parameter of a table or partition that says how many rows it has; Hive and Spark read it, too."""
+
+KEEP = 20
+"""How many versions a table remembers."""
+
+ALL = -1
+"""Partitions asked for in one call: however many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A commit that is under way: the version it makes, and the partition that is there as long as it may still land.
+
+    ``count`` is how many partitions it changes, which says how long it may take.
+    """
+
+    version: Version
+    columns: tuple[Column, ...]
+    comment: str | None
+    guard: tuple[str, ...]
+    count: int
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps({**asdict(self), "version": _record(self.version)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Pending:
+        """Parse what :meth:`to_json` wrote."""
+        found = json.loads(text)
+        columns = tuple(Column(**column) for column in found["columns"])
+        return cls(_version(found["version"]), columns, found["comment"], tuple(found["guard"]), found["count"])
+
+
+def load(metastore: Metastore, path: ObjectPath) -> Table | None:
+    """A table as it is now; ``None`` when there is none.
+
+    :raises CatalogUnavailableError: when the metastore cannot be reached.
+    """
+    try:
+        return metastore.ask("get_table", path.database, path.name)
+    except NoSuchObjectException:
+        return None
+
+
+def versions(table: Table | None) -> list[Version]:
+    """The versions that a table remembers, oldest first."""
+    parameters = (table.parameters or {}) if table is not None else {}
+    numbers = {int(key[len(VERSION) :].split(".")[0]) for key in parameters if key.startswith(VERSION)}
+    texts = (joined_parameter(parameters, f"{VERSION}{number}") for number in sorted(numbers))
+    return [_version(json.loads(text)) for text in texts if text is not None]
+
+
+def pending(table: Table | None) -> Pending | None:
+    """The commit that is under way."""
+    text = joined_parameter((table.parameters or {}), PENDING) if table is not None else None
+    return Pending.from_json(text) if text is not None else None
+
+
+def find(table: Table | None, token: str) -> Version | None:
+    """The version that a token's commit made, if the table remembers it."""
+    return next((version for version in versions(table) if version.token == token), None)
+
+
+def revision(table: Table) -> str | None:
+    """What compare-and-swap compares."""
+    return (table.parameters or {}).get(REVISION)
+
+
+def root(table: Table) -> str:
+    """The folder of a table, below which all its versions are."""
+    parameters = table.parameters or {}
+    return file_uri(parameters.get(LOCATION) or table.sd.location).rstrip("/")
+
+
+def renew(table: Table) -> None:
+    """Give a table a new revision, so that whoever read the old one can no longer change it."""
+    table.parameters = {**(table.parameters or {}), REVISION: uuid4().hex, LOCATION: root(table)}
+
+
+def set_pending(table: Table, commit: Pending | None) -> None:
+    """Say which commit is under way."""
+    others = {key: value for key, value in table.parameters.items() if not _is_of(PENDING, key)}
+    table.parameters = {**others, **(split_parameter(PENDING, commit.to_json()) if commit else {})}
+    renew(table)
+
+
+def add_version(table: Table, version: Version, columns: Sequence[Column], comment: str | None) -> None:
+    """Record a version as the current one; the oldest ones are forgotten."""
+    keys = partition_keys_of(table)
+    if tuple(columns) != columns_of(table):
+        set_columns(table, columns, keys)
+    oldest = version.number - KEEP
+    forgotten = {key for key in table.parameters if key.startswith(VERSION) and int(key[len(VERSION) :].split(".")[0]) <= oldest}
+    table.parameters = {
+        **{key: value for key, value in table.parameters.items() if key not in forgotten and key not in _STATISTICS},
+        **split_parameter(f"{VERSION}{version.number}", json.dumps(_record(version), sort_keys=True)),
+        SNAPSHOT: version.snapshot,
+    }
+    if comment is not None:
+        table.parameters["comment"] = comment
+    set_pending(table, None)
+
+
+def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of a table after a query that returns ``columns``: partition keys last, as Hive has them.
+
+    :raises SchemaEvolutionError: see :func:`~airflow_dynamic_tables.core.tables.schema.evolve`.
+    """
+    new_data = [column for column in columns if column.name not in keys]
+    new_keys = [next(column for column in columns if column.name == key) for key in keys]
+    known, known_keys = columns_of(table), partition_keys_of(table)
+    old_data = [column for column in known if column.name not in known_keys]
+    if not old_data and not versions(table):
+        return (*new_data, *new_keys)
+    old_keys = [replace(column, nullable=True) for column in known if column.name in known_keys]
+    return (*evolve(old_data, new_data), *evolve(old_keys, new_keys))
+
+
+def partition(table: Table, values: Sequence[str], location: str, **parameters: str) -> Partition:
+    """A partition as the metastore is to have it: stored as its table is, at that location."""
+    made = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0)
+    made.sd = table.sd.__class__(**{name: getattr(table.sd, name) for name in _DESCRIPTOR})
+    made.sd.location = location
+    made.parameters = parameters
+    return made
+
+
+def is_below(location: str | None, folder: str) -> bool:
+    """Whether a location of the metastore is in that folder."""
+    return location is not None and file_uri(location).startswith(f"{folder}/")
+
+
+def is_at(location: str | None, folder: str) -> bool:
+    """Whether a location of the metastore is that folder."""
+    return location is not None and file_uri(location).rstrip("/") == folder
+
+
+def left_in(table: Table, location: str | None) -> str | None:
+    """The stage whose commit left a partition without rows at that location, if one did."""
+    folder = file_uri(location or "").rstrip("/")
+    stage = folder.removesuffix(f"/{EMPTY}")
+    return stage if stage != folder and stage.rpartition("/")[0] == f"{root(table)}/{VERSIONS}" else None
+
+
+def data_timestamp(wanted: datetime | None, versions_: Sequence[Version]) -> datetime | None:
+    """The time up to which a table is fresh after a commit: it never goes back."""
+    times = [time for time in (wanted, versions_[-1].data_timestamp if versions_ else None) if time is not None]
+    return max(times).astimezone(UTC) if times else None
+
+
+_STATISTICS = ("numRows", "totalSize", "numFiles", "rawDataSize", "COLUMN_STATS_ACCURATE")
+"""Parameters about rows that a commit replaces."""
+
+_DESCRIPTOR = (
+    *("cols", "inputFormat", "outputFormat", "compressed", "numBuckets", "serdeInfo", "bucketCols", "sortCols", "parameters"),
+    "skewedInfo",
+)
+
+
+def _is_of(key: str, name: str) -> bool:
+    return name == key or name.startswith(f"{key}.")
+
+
+def _record(version: Version) -> dict[str, Any]:
+    fresh = version.data_timestamp
+    return {
+        **asdict(version),
+        "data_timestamp": fresh.isoformat() if fresh else None,
+        "committed_at": version.committed_at.isoformat(),
+        "sources": dict(version.sources),
+    }
+
+
+def _version(record: Mapping[str, Any]) -> Version:
+    fresh = record["data_timestamp"]
+    return Version(
+        **{
+            **record,
+            "data_timestamp": datetime.fromisoformat(fresh) if fresh else None,
+            "committed_at": datetime.fromisoformat(record["committed_at"]),
+        }
+    )

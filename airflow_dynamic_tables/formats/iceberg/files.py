@@ -1,0 +1,184 @@
+"""Data files on their way into an Iceberg table: read from their footers, swapped in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _SnapshotProducer
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_int
+
+from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.clients.iceberg.content import partition
+from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.commits import coverage
+
+
+def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
+    """What is really there, in the order of ``files``.
+
+    :raises StageRejectedError: when a file is missing, damaged, or not as long as the job said; names it.
+    """
+    reader, executor = _FooterReader(io, metadata), ExecutorFactory.get_or_create()
+    futures = [executor.submit(reader.read, file.path) for file in files]
+    for file, future in zip(files, futures, strict=True):
+        try:
+            with as_os_errors():
+                found = future.result()
+        except (OSError, ValueError, KeyError, NotImplementedError) as error:
+            raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
+        if found.file_size_in_bytes != file.bytes:
+            raise StageRejectedError(f"Staged file {file.path} has {found.file_size_in_bytes} bytes, not {file.bytes}.")
+        yield found
+
+
+def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
+    """The partition of a file as text.
+
+    :raises StageRejectedError: when it is not of one partition.
+    """
+    found, nulls = {}, file.null_value_counts or {}
+    values = partition(file, metadata.spec(), metadata.schema())
+    for field in metadata.spec().fields:
+        value = values[field.name]
+        if value is None or nulls.get(field.source_id):
+            raise StageRejectedError(
+                f"Staged file {file.file_path} does not say what its partition is: "
+                f"{field.name!r} is null in some rows, or has no statistics."
+            )
+        found[field.name] = value
+    return found
+
+
+class _FooterReader:
+    """PyIceberg's ``parquet_file_to_data_file`` for many files: what the schema alone decides is worked out once."""
+
+    def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._statistics = compute_statistics_plan(metadata.schema(), metadata.properties)
+        self._ids = parquet_path_to_id_mapping(metadata.schema())
+        self._checked: list[pa.Schema] = []
+
+    def read(self, path: str) -> DataFile:
+        source = self._io.new_input(path)
+        with source.open() as stream:
+            footer = pq.read_metadata(stream)
+        self._check(footer.schema.to_arrow_schema())
+        statistics = data_file_statistics_from_parquet_metadata(footer, self._statistics, self._ids)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=statistics.partition(self._metadata.spec(), self._metadata.schema()),
+            file_size_in_bytes=len(source),
+            sort_order_id=None,
+            spec_id=self._metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    def _check(self, schema: pa.Schema) -> None:
+        if schema not in self._checked:
+            _check_pyarrow_schema_compatible(self._metadata.schema(), schema, format_version=self._metadata.format_version)
+            self._checked.append(schema)
+
+
+class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):
+    """One snapshot that takes out the files of the planned partitions and puts in the appended ones.
+
+    PyIceberg's own overwrite reads every manifest three times and never lets go of one, so that each commit of a table would
+    take longer than the one before. Here each is read once, those that list no file any more are left out, and small ones are
+    merged.
+    """
+
+    def __init__(
+        self, transaction: Transaction, io: FileIO, planned: Sequence[Mapping[str, str]], summary: dict[str, str]
+    ) -> None:
+        exists = transaction.table_metadata.current_snapshot() is not None
+        super().__init__(Operation.OVERWRITE if exists else Operation.APPEND, transaction, io, snapshot_properties=summary)
+        self._kept: list[ManifestFile] = []
+        self._thinned: list[tuple[int, list[ManifestEntry]]] = []
+        self._removed: list[ManifestEntry] = []
+        self._sort_out(planned)
+
+    def _sort_out(self, planned: Sequence[Mapping[str, str]]) -> None:
+        metadata, covers = self._transaction.table_metadata, coverage(planned)
+        snapshot = metadata.current_snapshot()
+        manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
+        executor, specs, schema = ExecutorFactory.get_or_create(), metadata.specs(), metadata.schema()
+        for manifest, entries in zip(manifests, executor.map(self._entries, manifests), strict=True):
+            spec = specs[manifest.partition_spec_id]
+            is_replaced = [covers(partition(entry.data_file, spec, schema)) for entry in entries]
+            if not any(is_replaced):
+                self._kept.append(manifest)
+                continue
+            self._removed.extend(compress(entries, is_replaced))
+            if remaining := list(compress(entries, map(not_, is_replaced))):
+                self._thinned.append((manifest.partition_spec_id, remaining))
+        self._deleted_data_files = {entry.data_file for entry in self._removed}
+
+    def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        # Delete files stay: they are older than the appended files, and so mean nothing to them.
+        return self.fetch_manifest_entry(manifest) if manifest.content == ManifestContent.DATA else []
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        """Nothing is to be looked for: the entries are known."""
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.DELETED,
+                snapshot_id=self._snapshot_id,
+                sequence_number=entry.sequence_number,
+                file_sequence_number=entry.file_sequence_number,
+                data_file=entry.data_file,
+            )
+            for entry in self._removed
+        ]
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [*(self._rewritten(spec_id, entries) for spec_id, entries in self._thinned), *self._kept]
+
+    def _rewritten(self, spec_id: int, entries: list[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(spec_id)) as writer:
+            for entry in entries:
+                writer.existing(entry)
+        return writer.to_manifest_file()
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        properties, keys = self._transaction.table_metadata.properties, TableProperties
+        size = property_as_int(properties, keys.MANIFEST_TARGET_SIZE_BYTES, keys.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+        least = property_as_int(properties, keys.MANIFEST_MIN_MERGE_COUNT, keys.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
+        merging = _ManifestMergeManager(size or 0, least or 0, True, self)
+        data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+        return [*merging.merge_manifests(data), *(manifest for manifest in manifests if manifest not in data)]
+
+
+def _is_live(manifest: ManifestFile) -> bool:
+    return manifest.has_added_files() or manifest.has_existing_files()

@@ -1,0 +1,192 @@
+"""Earlier versions of an Iceberg table: restored, forgotten, and the files that nothing refers to any more deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.utils.concurrent import ExecutorFactory
+from sqlalchemy.exc import DBAPIError
+
+from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
+from airflow_dynamic_tables.core.tables.schema import evolve
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+
+_ATTEMPTS = 5
+
+_METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
+"""Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
+
+
+class RestoreFiles(_SnapshotProducer["RestoreFiles"]):
+    """One snapshot that refers to the manifests of an earlier one, so that no file is written but their list.
+
+    :raises SchemaEvolutionError: when the columns of that snapshot are not the first ones of the table.
+    """
+
+    def __init__(self, transaction: Transaction, io: FileIO, snapshot_id: int, summary: dict[str, str]) -> None:
+        super().__init__(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
+        metadata = transaction.table_metadata
+        self._restored = next(found for found in metadata.snapshots if found.snapshot_id == snapshot_id)
+        schemas = {schema.schema_id: schema for schema in metadata.schemas}
+        evolve(columns_of(schemas[self._restored.schema_id or 0]), columns_of(metadata.schema()))
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return self._restored.manifests(self._io)
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return []
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        old = self._restored.summary.additional_properties if self._restored.summary else {}
+        totals = {key: value for key, value in old.items() if key.startswith("total-")}
+        return Summary(self._operation, **totals, **snapshot_properties)
+
+
+def due(table: Table, retention: Retention, now: datetime, pinned: Collection[str]) -> list[int]:
+    """Snapshots that are to be forgotten.
+
+    Along the lineage everything newer than a kept version stays, for the way to it leads through there. What others wrote goes
+    by the same rule, except branches and tags.
+    """
+    lineage = list(tables.lineage(table))
+    last, newer, replaced_at = 0, 0, None
+    for position, snapshot in enumerate(lineage):
+        is_version = not (snapshot.summary and snapshot.summary.get(tables.FENCE))
+        if _ids(snapshot) & set(pinned) or (is_version and retention.keeps(newer, replaced_at, now)):
+            last = position
+        if is_version:
+            newer, replaced_at = newer + 1, _time(snapshot)
+    stay = {snapshot.snapshot_id for snapshot in lineage[: last + 1]}
+    stay |= {reference.snapshot_id for reference in table.metadata.refs.values()}
+    of_lineage = {snapshot.snapshot_id for snapshot in lineage}
+    youngest = now - max(retention.version_max_age, SHORTEST_AGE)
+    return [
+        snapshot.snapshot_id
+        for snapshot in table.snapshots()
+        if snapshot.snapshot_id not in stay
+        and (snapshot.snapshot_id in of_lineage or (_time(snapshot) <= youngest and not _ids(snapshot) & set(pinned)))
+    ]
+
+
+def _ids(snapshot: Snapshot) -> set[str]:
+    token = snapshot.summary.get(tables.TOKEN) if snapshot.summary else None
+    return {str(snapshot.snapshot_id), *([token] if token else [])}
+
+
+def _time(snapshot: Snapshot) -> datetime:
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+
+
+class _Expiry(ExpireSnapshots):
+    """PyIceberg's, which would land on whatever the table has become meanwhile; this one only on what was looked at."""
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, _ = super()._commit()
+        head = {"ref": MAIN_BRANCH, "snapshot-id": self._transaction.table_metadata.current_snapshot_id}
+        return updates, (AssertRefSnapshotId.model_validate(head),)
+
+
+def expire(catalog: Catalog, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:
+    """Forget the chosen snapshots; nobody's commit is in the way of it for long, nor it in the way of any.
+
+    :return: how many are gone.
+    :raises ConflictError: when the table does not come to rest.
+    """
+    for _ in range(_ATTEMPTS):
+        table = tables.load(catalog, path)
+        chosen = list(choose(table)) if table is not None else []
+        if table is None or not chosen:
+            return 0
+        try:
+            with as_os_errors():
+                _Expiry(Transaction(table, autocommit=True)).by_ids(chosen).commit()
+        except (CommitFailedException, ValueError):
+            continue  # somebody committed, or forgot the same ones
+        except (DBAPIError, OSError) as error:
+            raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {catalog.name}: {error}") from error
+        return len(chosen)
+    raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
+
+
+def delete_orphans(catalog: Catalog, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+    """See :meth:`~airflow_dynamic_tables.formats.base.SupportsStaging.delete_orphans`.
+
+    The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
+    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
+    """
+    table = tables.load(catalog, path)
+    if table is None:
+        return Deleted()
+    location = table.location().rstrip("/")
+    found = list_entries(location)
+    sys.audit("airflow_dynamic_tables.listed", str(path))
+    folders = tuple(f"{plain_path(folder)}/" for folder in held())
+    table = tables.load(catalog, path)
+    if table is None or table.location().rstrip("/") != location:
+        return Deleted()
+    used = {plain_path(uri) for uri in _references(table)}
+    if used.isdisjoint(entry.path for entry in found):
+        raise ConfigurationError(
+            f"The files of {path} are not listed below {location} as the table spells them; none is deleted."
+        )
+    root = plain_path(location)
+    return delete_entries(
+        location,
+        [
+            entry
+            for entry in found
+            if entry.changed_at is not None
+            and entry.changed_at < before
+            and entry.path not in used
+            and not f"{entry.path}/".startswith(folders)
+            and _is_ours(entry, root)
+        ],
+    )
+
+
+def _is_ours(entry: Entry, root: str) -> bool:
+    if entry.path.startswith(f"{root}/data/"):
+        return True
+    return entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
+
+
+def _references(table: Table) -> set[str]:
+    """Every file that the table's metadata leads to.
+
+    :raises CatalogUnavailableError: when a part of the metadata cannot be read.
+    """
+    metadata = table.metadata
+    used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    used |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
+    try:
+        return used | _files_of(metadata.snapshots, table.io)
+    except (OSError, ValueError) as error:
+        raise CatalogUnavailableError(f"Cannot read the metadata of {'.'.join(table.name())}: {error}") from error
+
+
+@as_os_errors()
+def _files_of(snapshots: Sequence[Snapshot], io: FileIO) -> set[str]:
+    """Manifest lists, manifests and data files."""
+    manifests: dict[str, ManifestFile] = {}
+    for snapshot in snapshots:
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
+    used = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
+    for entries in ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(io), manifests.values()):
+        used |= {entry.data_file.file_path for entry in entries}
+    return used

@@ -1,0 +1,52 @@
+"""Swapping the pointer of an Iceberg table, and what every error says about the outcome."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.table import Transaction
+
+from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError
+
+_NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def swap(transaction: Transaction, path: ObjectPath) -> bool:
+    """Publish a transaction; False when somebody else was first.
+
+    :raises CommitRejectedError: when the new metadata could not be written, which comes before the swap.
+    :raises CommitUnknownError: when the answer was lost.
+    """
+    try:
+        transaction.commit_transaction()
+    except (CommitFailedException, TableAlreadyExistsError):
+        return False
+    except Exception as error:
+        if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno in _NOT_WRITTEN):
+            raise _untouched(path, error) from error
+        raise CommitUnknownError(
+            f"Nobody knows whether the commit of {path} landed ({error}); it is looked up before anything is deleted."
+        ) from error
+    return True
+
+
+@contextmanager
+def preparing(path: ObjectPath) -> Iterator[None]:
+    """Around everything that is read and written before the swap.
+
+    :raises CommitRejectedError: when that fails.
+    """
+    try:
+        with as_os_errors():
+            yield
+    except OSError as error:
+        raise _untouched(path, error) from error
+
+
+def _untouched(path: ObjectPath, error: OSError) -> CommitRejectedError:
+    return CommitRejectedError(f"The metadata of {path} could not be written: {error}; its last version is untouched.")

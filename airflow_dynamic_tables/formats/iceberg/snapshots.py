@@ -1,0 +1,164 @@
+"""Looking at Iceberg tables: their versions, their files, their partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy.exc import DBAPIError
+
+from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
+from airflow_dynamic_tables.clients.iceberg.types import columns_of, spark_ddl
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
+from airflow_dynamic_tables.formats.base import RowCounts, TableContent
+
+TOKEN = "dynamic-tables.token"
+NUMBER = "dynamic-tables.version"
+DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
+SOURCES = "dynamic-tables.sources"
+FENCE = "dynamic-tables.fence"
+
+
+def load(catalog: Catalog, path: ObjectPath) -> Table | None:
+    """A table of the catalog as it is now; ``None`` when there is none.
+
+    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
+    """
+    try:
+        with as_os_errors():
+            return catalog.load_table((path.database, path.name))
+    except NoSuchTableError:
+        return None
+    except DBAPIError as error:
+        first_line = (str(error.orig).strip().splitlines() or ["connection failed"])[0]
+        raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {first_line}") from error
+    except OSError as error:
+        raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {catalog.name}: {error}") from error
+
+
+def lineage(table: Table) -> Iterator[Snapshot]:
+    """The current snapshot, its parent, and so on."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = known.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+
+
+def versions(table: Table) -> Iterator[Version]:
+    """The table's versions, newest first, along the lineage of its current snapshot."""
+    return filter(None, map(_version, lineage(table)))
+
+
+def next_number(table: Table | None) -> int:
+    """The number of the next version: above any that is still known, even when somebody went back with another tool."""
+    summaries = [snapshot.summary for snapshot in (table.snapshots() if table is not None else []) if snapshot.summary]
+    return 1 + max((int(summary.get(NUMBER) or 0) for summary in summaries), default=0)
+
+
+def find(table: Table | None, token: str) -> Version | None:
+    """The version that a token's commit made."""
+    snapshots = table.snapshots() if table is not None else []
+    return next((_version(found) for found in snapshots if found.summary and found.summary.get(TOKEN) == token), None)
+
+
+def _version(snapshot: Snapshot) -> Version | None:
+    summary = snapshot.summary
+    if summary is None or (token := summary.get(TOKEN)) is None:
+        return None
+    return Version(
+        number=int(summary.get(NUMBER) or 0),
+        token=token,
+        snapshot=str(snapshot.snapshot_id),
+        data_timestamp=datetime.fromisoformat(fresh) if (fresh := summary.get(DATA_TIMESTAMP)) else None,
+        committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+        sources=json.loads(summary.get(SOURCES) or "{}"),
+    )
+
+
+def count(table: Table | None, asked: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none."""
+    if table is None or table.current_snapshot() is None:
+        return None
+    schema = table.schema()
+    return RowCounts.of(((partition(file, spec, schema), file.record_count) for file, spec in data_files(table)), asked)
+
+
+def snapshot_id(table: Table) -> str:
+    """The id of the current snapshot, empty when there is none."""
+    snapshot = table.current_snapshot()
+    return str(snapshot.snapshot_id) if snapshot else ""
+
+
+def without_retries(table: Table) -> Table:
+    """PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
+    properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
+
+
+def unreadable_by_name(table: Table) -> str | None:
+    """Why the table's files cannot be read by the names of their columns; ``None`` when they can."""
+    names: dict[int, str | None] = {}
+    ids: dict[str | None, int] = {}
+    for schema in table.schemas().values():
+        for field_id in schema.field_ids:
+            name = schema.find_column_name(field_id)
+            if names.setdefault(field_id, name) != name:
+                return f"had column {names[field_id]} renamed"
+            if ids.setdefault(name, field_id) != field_id:
+                return f"had column {name} dropped and made anew"
+            if schema.find_field(field_id).initial_default is not None:
+                return f"has a default for column {name}"
+    return None
+
+
+def content(table: Table, path: ObjectPath) -> TableContent:
+    """The table as it is now, as files that Spark reads by the names of their columns.
+
+    :raises UnsupportedError: when that would give wrong rows.
+    """
+    if why := unreadable_by_name(table):
+        raise _needs_runtime(path, why)
+    tasks = list(table.scan().plan_files())
+    if any(task.delete_files for task in tasks):
+        raise _needs_runtime(path, "holds delete files")
+    if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
+        raise _needs_runtime(path, "holds files that are not Parquet")
+    files = tuple(sorted(task.file.file_path for task in tasks))
+    return TableContent(snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
+
+
+def summary(token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str]) -> dict[str, str]:
+    """What a commit records in the summary of its snapshot."""
+    return {
+        TOKEN: token,
+        NUMBER: str(number),
+        **({DATA_TIMESTAMP: data_timestamp.astimezone(UTC).isoformat()} if data_timestamp else {}),
+        SOURCES: json.dumps(dict(sources), sort_keys=True),
+    }
+
+
+def find_columns_by_name(transaction: Transaction) -> Transaction:
+    """Files of the job carry no field ids: without a name mapping nobody could read them."""
+    metadata = transaction.table_metadata
+    if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
+        mapping = metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+    return transaction
+
+
+def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"Iceberg table {path} {why}; to read it, add the Iceberg Spark runtime jar (spark.jars.packages) and "
+        "spark.sql.catalog.<catalog> to the 'spark.conf' of the definition."
+    )

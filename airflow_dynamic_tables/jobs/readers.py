@@ -1,0 +1,95 @@
+"""Binding: every table the query reads becomes a temporary view of one fixed version of it."""
+
+from __future__ import annotations
+
+import os
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+
+
+def bind(spark: SparkSession, source: SourceBinding) -> None:
+    """Register the view that the plan's query reads."""
+    _frame(spark, source).createOrReplaceTempView(source.view)
+
+
+def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
+    if source.table is not None:
+        return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
+    if source.format == "jdbc":
+        return _jdbc(spark, source)
+    schema = _schema(source)
+    if source.parts:
+        return reduce(DataFrame.union, (_part(spark, source, part) for part in source.parts))
+    if not source.files:
+        if schema is None:
+            raise ValueError(f"source {source.identifier} has neither files nor a schema")
+        return spark.createDataFrame([], schema)
+    return _files(spark, source, schema, SourcePart(source.files, source.base_path))
+
+
+def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
+    reader = spark.read.format("parquet" if source.format == "iceberg" else source.format).options(**source.options)
+    # The files are names, not patterns: a partition value may hold brackets. And all of them are wanted.
+    reader = reader.option("__globPaths__", "false").option("ignoreMissingFiles", "false")
+    if part.base_path is not None:
+        reader = reader.option("basePath", part.base_path)
+    if schema is not None:
+        reader = reader.schema(schema)
+    return reader.load(list(part.files))
+
+
+def _part(spark: SparkSession, source: SourceBinding, part: SourcePart) -> DataFrame:
+    """Some of the files, with the columns of all in their order."""
+    schema = _schema(source)
+    if schema is None:
+        raise ValueError(f"source {source.identifier} has parts and no schema")
+    in_files = StructType([field for field in schema.fields if field.name not in part.values])
+    frame = _files(spark, source, in_files, part)
+    columns = (
+        _value(part.values[field.name]).cast(field.dataType).alias(field.name)
+        if field.name in part.values
+        else F.col(quote(field.name))
+        for field in schema.fields
+    )
+    return frame.select(*columns)
+
+
+def _value(text: str) -> Column:
+    return F.lit(None if text == NULL_PARTITION else text)
+
+
+def _jdbc(spark: SparkSession, source: SourceBinding) -> DataFrame:
+    options = dict(source.options)
+    if source.password_variable is not None:
+        if source.password_variable not in os.environ:
+            raise ValueError(
+                f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
+                "in cluster mode hand it to the driver, for example as a Kubernetes secret"
+            )
+        options["password"] = os.environ[source.password_variable]
+    try:
+        return spark.read.format("jdbc").options(**options).load()
+    except Exception as error:
+        if f"ClassNotFoundException: {options['driver']}" not in str(error):
+            raise
+        raise ValueError(
+            f"source {source.identifier} needs the JDBC driver {options['driver']}; name its jar in the definition, for example "
+            "spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
+        ) from error
+
+
+def _schema(source: SourceBinding) -> StructType | None:
+    """The declared schema; partition keys that it leaves out are strings."""
+    if source.schema is None:
+        return None
+    declared = StructType.fromDDL(source.schema)
+    fields = declared.fields if isinstance(declared, StructType) else []
+    names = [field.name for field in fields]
+    return StructType([*fields, *(StructField(key, StringType()) for key in source.partition_keys if key not in names)])

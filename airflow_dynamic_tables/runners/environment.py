@@ -1,0 +1,43 @@
+"""What spark-submit needs on this machine: Java, Spark and an environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+
+def find_spark_submit(environ: Mapping[str, str]) -> str:
+    """Path of spark-submit: of ``SPARK_HOME``, beside this Python, or on the path.
+
+    :raises ConfigurationError: when there is none.
+    """
+    beside = Path(sys.executable).parent / "spark-submit"
+    home = environ.get("SPARK_HOME")
+    likely = Path(home, "bin", "spark-submit") if home else beside
+    found = str(likely) if likely.exists() else shutil.which("spark-submit", path=environ.get("PATH"))
+    if found is None:
+        raise ConfigurationError(
+            "spark-submit was not found; set SPARK_HOME, or run: pip install 'airflow-dynamic-tables[pyspark]'"
+        )
+    return found
+
+
+def check_java(environ: Mapping[str, str]) -> None:
+    """Spark cannot even say that there is no Java.
+
+    :raises ConfigurationError: when there is none.
+    """
+    home = environ.get("JAVA_HOME")
+    if not (Path(home, "bin", "java").exists() if home else shutil.which("java", path=environ.get("PATH"))):
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise ConfigurationError(f"There is no java {where}; Spark needs Java 17: apt-get install -y openjdk-17-jre-headless")
+
+
+def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of spark-submit: this Python comes first, so that driver and local workers run it."""
+    return {**environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"}

@@ -1,1 +1,0 @@
-"""Sensors on dynamic tables. No decisions here."""

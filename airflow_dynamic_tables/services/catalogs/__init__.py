@@ -1,0 +1,1 @@
+"""What catalogs hold, by name: listed, described, made and dropped."""

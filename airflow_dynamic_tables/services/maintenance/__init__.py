@@ -1,0 +1,1 @@
+"""What keeps an installation tidy: sweeping, expiring, upgrading."""

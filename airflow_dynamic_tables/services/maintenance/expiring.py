@@ -1,0 +1,78 @@
+"""Expiring: old versions are forgotten, and files that no version and no stage has any use for are deleted."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
+from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.services.tables.rollback import ROLLBACK
+from airflow_dynamic_tables.services.workspace import Workspace
+
+ORPHAN_AGE = timedelta(days=1)
+"""How long a file that nothing refers to is kept: a commit under way has written files that it does not refer to yet."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What went: snapshots forgotten, files deleted and their bytes."""
+
+    snapshots: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
+    """Apply the retention of a dynamic table; a table that its catalog does not have is left alone.
+
+    Safe beside refreshes, rollbacks and itself: what an unfinished stage reads, holds or may have committed stays.
+
+    :raises ConflictError: when the table does not come to rest; the next time does it.
+    :raises CatalogUnavailableError: when catalog or metadata cannot be read.
+    """
+    try:
+        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except NotFoundError:
+        return Expired()
+    if not isinstance(entry, CatalogDynamicTable):
+        return Expired()
+    staging, now = workspace.staging(identifier, entry.format), workspace.now()
+    snapshots = staging.expire(identifier.path, Retention.parse(entry.options), now, _pinned(workspace, str(identifier)))
+    try:
+        deleted = staging.delete_orphans(identifier.path, now - ORPHAN_AGE, lambda: _held(workspace, str(identifier)))
+    except ConflictError as error:
+        log.info("%s", error)
+        deleted = Deleted()
+    return Expired(snapshots, deleted.files, deleted.bytes)
+
+
+def _pinned(workspace: Workspace, table: str) -> set[str]:
+    """Versions that unfinished stages may have made, and those that are being read."""
+    pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
+    for stage in workspace.ledger.list_stages(states=(StageState.OPEN, StageState.COMMITTING)):
+        refresh = workspace.ledger.get_refresh(stage.token)
+        if refresh is not None and table in refresh.sources:
+            pinned.add(refresh.sources[table])
+    return pinned
+
+
+def _held(workspace: Workspace, table: str) -> set[str]:
+    """Folders of the table's unfinished stages.
+
+    :raises ConflictError: while a version is being restored, which may refer to any file.
+    """
+    folders = set()
+    for stage in workspace.ledger.list_stages(table):
+        refresh = workspace.ledger.get_refresh(stage.token)
+        if refresh is not None and refresh.action == ROLLBACK:
+            raise ConflictError(f"An earlier version of {table} is being restored; its files are looked at next time.")
+        folders.add(stage.location)
+    return folders

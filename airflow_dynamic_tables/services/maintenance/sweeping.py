@@ -1,0 +1,102 @@
+"""Sweeping: what no refresh and no callback cleaned up."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
+from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.maintenance.expiring import Expired, expire
+from airflow_dynamic_tables.services.stages.processes import is_dead
+from airflow_dynamic_tables.services.stages.quarantine import why_over
+from airflow_dynamic_tables.services.stages.settling import settle, staged_table
+from airflow_dynamic_tables.services.workspace import Workspace
+
+KEEP_HISTORY = timedelta(days=90)
+"""How long finished refreshes stay in the ledger."""
+
+ZOMBIE_WINDOW = timedelta(days=2)
+"""How long after a stage was aborted a job that outlived it may still write into its folder."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """Tokens of stages that were aborted, turned out to be committed, or were left alone.
+
+    ``expired`` counts snapshots that were forgotten, ``deleted_files`` and ``deleted_bytes`` what nothing referred to any more,
+    ``pruned`` ledger rows. ``failed`` are the tables that could not be tidied up; the log says why.
+    """
+
+    aborted: tuple[str, ...] = ()
+    completed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    expired: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    pruned: int = 0
+    failed: tuple[str, ...] = ()
+
+
+def sweep(workspace: Workspace) -> SweepReport:
+    """Settle every stage whose owner is gone, forget old versions, delete what nothing needs, and prune the history.
+
+    Living stages are not touched, nor those in quarantine that somebody may still publish.
+    """
+    now = workspace.now()
+    ended: dict[StageState, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], StageState.ABORTING: []}
+    for stage in workspace.ledger.list_stages():
+        ended[_ended(workspace, stage)].append(stage.token)
+    for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,)):
+        if stage.opened_at > now - ZOMBIE_WINDOW:
+            _delete_again(workspace, stage)
+    expired = {table: _expired(workspace, table) for table in workspace.ledger.tables()}
+    done = [found for found in expired.values() if found is not None]
+    return SweepReport(
+        aborted=tuple(ended[StageState.ABORTED]),
+        completed=tuple(ended[StageState.COMMITTED]),
+        kept=tuple(ended[StageState.ABORTING]),
+        expired=sum(found.snapshots for found in done),
+        deleted_files=sum(found.files for found in done),
+        deleted_bytes=sum(found.bytes for found in done),
+        pruned=workspace.ledger.prune(now - KEEP_HISTORY),
+        failed=tuple(table for table, found in expired.items() if found is None),
+    )
+
+
+def _ended(workspace: Workspace, stage: Stage) -> StageState:
+    try:
+        reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
+        return settle(workspace, stage, reason) if reason else StageState.ABORTING
+    except (DynamicTableError, OSError):
+        log.exception("Could not settle stage %s of %s; the next sweep tries again.", stage.token, stage.table)
+        return StageState.ABORTING
+
+
+def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:
+    if stage.state is not StageState.ABORTING and stage.lease_until >= workspace.now() and not is_dead(stage.process):
+        return None
+    return "abandoned: its owner is gone"
+
+
+def _delete_again(workspace: Workspace, stage: Stage) -> None:
+    try:
+        staged_table(workspace, stage).abort()
+    except (DynamicTableError, OSError):
+        log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
+
+
+def _expired(workspace: Workspace, table: str) -> Expired | None:
+    """What went of a table; ``None`` when that failed: no table may keep another from being tidied up."""
+    try:
+        return expire(workspace, TableIdentifier.parse(table))
+    except ConflictError as error:
+        log.info("%s", error)
+        return Expired()
+    except Exception:
+        log.exception("Could not tidy up %s; the next sweep tries again.", table)
+        return None

@@ -1,0 +1,1 @@
+"""What only catalogs know of a query: their views and functions."""

@@ -1,0 +1,1 @@
+"""One refresh: request, upstream, binding, plan, expectations, run."""

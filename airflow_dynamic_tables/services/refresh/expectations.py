@@ -1,0 +1,61 @@
+"""Whether what the job wrote is as the definition expects it; decided before the commit."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult, RowCount
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.exceptions import ExpectationError, QuarantinedError
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+def check(workspace: Workspace, bounds: tuple[RowCount, ...], planned: RefreshPlan, result: RefreshResult) -> None:
+    """Keep what was found in the ledger, then decide.
+
+    :param bounds: how many rows may be written; the other expectations were counted by the job.
+    :raises ExpectationError: when one with the action ``fail`` is violated.
+    :raises QuarantinedError: when one with the action ``quarantine`` is.
+    """
+    found = (*result.expectations, *_row_counts(workspace, bounds, planned, result.rows))
+    if not found:
+        return
+    workspace.ledger.update_refresh(
+        planned.token,
+        expectations=found,
+        rows=result.rows,
+        bytes=result.bytes,
+        files=len(result.files),
+        application_id=result.application_id,
+    )
+    violated = [expectation for expectation in found if expectation.violations]
+    for expectation in violated:
+        if expectation.action in (Action.WARN, Action.DROP):
+            log.warning("%s: %s.", planned.identifier, expectation)
+    if failed := [str(expectation) for expectation in violated if expectation.action == Action.FAIL]:
+        raise ExpectationError(f"{planned.identifier} is not as expected, nothing was committed: {', '.join(failed)}.")
+    if tripped := [str(expectation) for expectation in violated if expectation.action == Action.QUARANTINE]:
+        raise QuarantinedError(
+            f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.data_location}, then run "
+            f"dynamic-tables publish {planned.token} or dynamic-tables abort {planned.token}"
+        )
+
+
+def _row_counts(
+    workspace: Workspace, bounds: tuple[RowCount, ...], planned: RefreshPlan, rows: int
+) -> tuple[ExpectationResult, ...]:
+    before = _rows_before(workspace, planned) if any(bound.compares for bound in bounds) else None
+    return tuple(bound.check(rows, before) for bound in bounds)
+
+
+def _rows_before(workspace: Workspace, planned: RefreshPlan) -> int | None:
+    """How many rows the stage replaces in the last version; a planned partition that this lacks counts as an average one."""
+    identifier = TableIdentifier.parse(planned.identifier)
+    counts = workspace.staging(identifier, planned.format).count(identifier.path, planned.partitions)
+    if counts is None or not counts.partitions:
+        return None
+    missing = len(planned.partitions) - counts.held
+    return counts.replaced + round(missing * counts.total / counts.partitions)

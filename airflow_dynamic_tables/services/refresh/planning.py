@@ -1,0 +1,52 @@
+"""Planning: what one refresh will do, with every source bound to a version."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.queries.functions import bind_functions
+from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.preview import statement
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def plan(
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: tuple[str, str]
+) -> RefreshPlan:
+    """Bind every source at the version it has now.
+
+    :param why: action and reason, see :func:`action_of`.
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.complete`.
+    """
+    table, (action, reason) = complete(workspace, request.table, request.sources), why
+    sources = bind_sources(workspace, table, request.sources)
+    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    return RefreshPlan(
+        token=request.token,
+        identifier=str(table.identifier),
+        schedule_time=request.schedule_time,
+        action=action,
+        reason=reason,
+        statement=statement(table.expanded_query, stage.partitions),
+        query=query,
+        stage=stage.location,
+        format=table.format,
+        partition_keys=table.partition_keys,
+        partitions=stage.partitions,
+        sources=sources,
+        functions=functions,
+        comment=table.comment,
+        comments=dict(table.comments),
+        timezone=table.timezone,
+        expectations=table.expectations,
+        # Partitions named by hand make the table as a whole no fresher.
+        data_timestamp=request.schedule_time if request.partitions is None else None,
+        base=current.snapshot if current is not None else None,
+    )

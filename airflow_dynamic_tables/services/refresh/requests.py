@@ -1,0 +1,78 @@
+"""Wishes to refresh a table: what they replace, and whether there is anything to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, check_spec, describe
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRequest:
+    """A wish to refresh one table.
+
+    ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
+    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides.
+    """
+
+    table: DynamicTable
+    sources: Mapping[TableIdentifier, Source]
+    schedule_time: datetime
+    token: str
+    owner: str
+    partitions: tuple[PartitionSpec, ...] | None = None
+    full_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Nothing was done, and why."""
+
+    reason: str
+
+
+def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
+    """The partitions a request replaces; empty means the whole table.
+
+    :raises ConfigurationError: when a partition named by hand does not fit the table.
+    """
+    table = request.table
+    if request.full_refresh:
+        return ()
+    if request.partitions is None:
+        return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
+    for spec in request.partitions:
+        try:
+            check_spec(spec, table.partition_keys)
+        except ValueError as error:
+            raise ConfigurationError(f"{table.identifier}: {error}") from error
+    return request.partitions
+
+
+def obsolete(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
+    """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
+    if partitions or current is None or current.data_timestamp is None or request.schedule_time >= current.data_timestamp:
+        return None
+    return Skipped(
+        f"{request.table.identifier} is already fresh up to {current.data_timestamp.isoformat()} (version {current.number}); "
+        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
+    )
+
+
+def action_of(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> tuple[str, str]:
+    """What kind of refresh this is, and why: an action and a sentence."""
+    action = "INITIALIZE" if current is None else "PARTITIONS" if partitions else "FULL"
+    what = ", ".join(map(describe, partitions)) or "the whole table"
+    if request.full_refresh:
+        return action, "full refresh asked for"
+    if request.partitions is not None:
+        return action, f"asked for: {what}"
+    return action, f"scheduled for {request.schedule_time.isoformat()}: {what}"

@@ -1,0 +1,220 @@
+"""One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike.
+
+Its steps are audit events (:func:`sys.audit`) named ``airflow_dynamic_tables.<step>``, with the token: whoever wants to trace a
+refresh, or to see what happens when its process dies there, adds a hook (:func:`sys.addaudithook`).
+
+==========  ========================================================================================
+begin       nothing was done yet
+opened      the stage is in the ledger, the refresh is not
+planned     the plan is written beside the stage; the job comes next
+commit      the job ended; nobody looked at its result yet
+publishing  the ledger knows that the table is about to change; once for every attempt
+published   the table has the new version; the ledger does not know it
+completed   the ledger knows; success is not reported yet
+settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
+deleted     its files are deleted; the ledger does not know it
+==========  ========================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    DynamicTableError,
+    QuarantinedError,
+    UnsupportedError,
+)
+from airflow_dynamic_tables.formats.base import StagedTable, StagingContext
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.refresh.expectations import check
+from airflow_dynamic_tables.services.refresh.planning import plan
+from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, obsolete, requested_partitions
+from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
+from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
+from airflow_dynamic_tables.services.stages.processes import current_process
+from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
+from airflow_dynamic_tables.services.stages.settling import abort, complete, settle
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Steps:
+    """Seconds that each step of a refresh took."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time the body as that step."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.monotonic() - start, 3)
+
+
+def run(
+    workspace: Workspace,
+    request: RefreshRequest,
+    submit: Callable[[RefreshPlan], None],
+    on_lost: Callable[[], None] | None = None,
+) -> Version | Skipped:
+    """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
+
+    :param submit: runs the job of a plan to its end and raises when it failed.
+    :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
+    :return: the new version, or why nothing was done.
+    """
+    steps = Steps()
+    with steps.step("begin"):
+        begun = begin(workspace, request)
+    if isinstance(begun, Skipped):
+        return begun
+    try:
+        with lease_kept(workspace, begun.token, on_lost):
+            with steps.step("spark"):
+                submit(begun)
+            return commit(workspace, request, begun, steps)
+    except CommitUnknownError as error:
+        with suppress(CatalogUnavailableError):
+            workspace.ledger.update_refresh(begun.token, error=str(error))
+        raise
+    except QuarantinedError as error:
+        quarantine(workspace, begun.token, str(error), steps.seconds)
+        raise
+    except BaseException as error:
+        try:
+            abort(workspace, begun.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+        except Exception:
+            log.exception("Could not abort stage %s; the next refresh or sweep does it.", begun.token)
+        raise
+
+
+def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
+    """Take the lease, bind the sources and write the plan beside the stage.
+
+    :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
+        accepted that.
+    :raises ConflictError: when a living owner refreshes some of the same partitions.
+    :raises UpstreamError: when a parent has no version yet.
+    """
+    if obstacle := not_supported_yet(request.table):
+        raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
+    sys.audit("airflow_dynamic_tables.begin", request.token)
+    workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
+    create(workspace, request.table, JobState.RUNNING)
+    now = workspace.now()
+    stage = Stage(
+        token=request.token,
+        table=str(request.table.identifier),
+        location=_staged(workspace, request).begin(),
+        owner=request.owner,
+        process=current_process(),
+        opened_at=now,
+        lease_until=now + LEASE,
+        partitions=requested_partitions(request),
+        format=request.table.format,
+    )
+    open_stage(workspace, stage)
+    sys.audit("airflow_dynamic_tables.opened", request.token)
+    try:
+        return _planned(workspace, request, stage)
+    except BaseException as error:
+        abort(workspace, request.token, error)
+        raise
+
+
+def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> RefreshPlan | Skipped:
+    # The current version is read under the lease: nobody else can commit these partitions from here on.
+    table = request.table
+    current = workspace.staging(table.identifier, table.format).current(table.identifier.path)
+    action, reason = action_of(request, stage.partitions, current)
+    refresh = Refresh(
+        token=stage.token,
+        table=stage.table,
+        action=action,
+        reason=reason,
+        state=RefreshState.RUNNING,
+        schedule_time=request.schedule_time,
+        started_at=stage.opened_at,
+        partitions=stage.partitions,
+    )
+    workspace.ledger.record(refresh)
+    if skipped := obsolete(request, stage.partitions, current):
+        settle(workspace, stage, None, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason)
+        return skipped
+    planned = plan(workspace, request, stage, current, (action, reason))
+    workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
+    write_text(planned.plan_location, planned.to_json())
+    sys.audit("airflow_dynamic_tables.planned", request.token)
+    return planned
+
+
+def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, steps: Steps) -> Version:
+    """Check the job's result and make the stage visible in one step; idempotent by token.
+
+    :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
+    :raises QuarantinedError: when somebody else has to decide.
+    :raises CommitRejectedError: when it surely did not land.
+    :raises CommitUnknownError: when nobody knows.
+    """
+    token = planned.token
+    sys.audit("airflow_dynamic_tables.commit", token)
+    result = read_result(planned)
+    with steps.step("commit"):
+        check(workspace, request.table.row_counts, planned, result)
+        version = land(workspace, planned, result, before_publish=lambda: _publishing(workspace, result))
+    sys.audit("airflow_dynamic_tables.published", token)
+    try:
+        complete(workspace, token, version, _measured(steps, result))
+        sys.audit("airflow_dynamic_tables.completed", token)
+        supersede(workspace, planned.identifier)
+    except DynamicTableError:
+        # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
+        log.exception("Version %s of %s landed, but the ledger could not be told.", version.number, planned.identifier)
+    return version
+
+
+def _measured(steps: Steps, result: RefreshResult) -> dict[str, float]:
+    return {**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}}
+
+
+def _publishing(workspace: Workspace, result: RefreshResult) -> None:
+    wrote = {
+        "rows": result.rows,
+        "bytes": result.bytes,
+        "files": len(result.files),
+        "application_id": result.application_id,
+    }
+    workspace.ledger.move_stage(result.token, (StageState.OPEN,), StageState.COMMITTING, wrote)
+    sys.audit("airflow_dynamic_tables.publishing", result.token)
+
+
+def _staged(workspace: Workspace, request: RefreshRequest) -> StagedTable:
+    table = request.table
+    context = StagingContext(
+        token=request.token,
+        database=table.identifier.database,
+        table=table.identifier.table,
+        partition_keys=table.partition_keys,
+        partitions=requested_partitions(request),
+        comment=table.comment,
+    )
+    return workspace.staging(table.identifier, table.format).stage(context)

@@ -1,0 +1,85 @@
+"""Waiting for parents: each must be fresh up to its own latest tick at or before the schedule time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import UpstreamError
+from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_NOT_WELL = {
+    RefreshState.FAILED: "its last refresh failed",
+    RefreshState.ABORTED: "its last refresh failed",
+    RefreshState.QUARANTINED: "its last refresh is in quarantine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A dynamic table that another one reads, and its schedule."""
+
+    identifier: TableIdentifier
+    format: str
+    cron: str
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingParent:
+    """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well."""
+
+    identifier: TableIdentifier
+    required: datetime
+    data_timestamp: datetime | None
+    failed: RefreshState | None
+
+
+def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
+    """Those of the named tables that are dynamic and have a schedule."""
+    found = (tables[identifier] for identifier in names if identifier in tables)
+    return tuple(
+        Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in found if parent.cron is not None
+    )
+
+
+def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: datetime) -> tuple[PendingParent, ...]:
+    """The parents that a refresh at that schedule time still has to wait for; empty when it can start."""
+    checked = (_check(workspace, parent, schedule_time) for parent in parents)
+    return tuple(parent for parent in checked if parent is not None)
+
+
+def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
+    required = previous_tick(parent.cron, parent.timezone, schedule_time)
+    version = workspace.staging(parent.identifier, parent.format).current(parent.identifier.path)
+    fresh = version.data_timestamp if version is not None else None
+    if fresh is not None and fresh >= required:
+        return None
+    last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)
+    ended = last.state if last is not None and last.schedule_time >= required else None
+    return PendingParent(parent.identifier, required, fresh, ended if ended in _NOT_WELL else None)
+
+
+def late(waiting: Iterable[PendingParent]) -> UpstreamError:
+    """The error of a refresh that waited long enough: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
+    waiting = tuple(waiting)
+    code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"
+    details = "; ".join(
+        f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but "
+        + (_NOT_WELL[parent.failed] if parent.failed else _freshness(parent))
+        for parent in waiting
+    )
+    return UpstreamError(f"{code}: {details}.")
+
+
+def _freshness(parent: PendingParent) -> str:
+    return (
+        f"is so only up to {parent.data_timestamp.isoformat()}"
+        if parent.data_timestamp
+        else "has not been refreshed by schedule yet"
+    )

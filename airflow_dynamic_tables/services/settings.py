@@ -1,0 +1,49 @@
+"""Where the state of an installation lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_dynamic_tables.clients.connections import Connections, environment_connections
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
+
+    ``connections`` finds the Airflow connections that the catalogs file names.
+    """
+
+    database_url: str
+    warehouse: str
+    catalogs_file: Path | None = None
+    connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
+
+
+def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
+    """State without any set-up: SQLite and a warehouse folder under the Airflow home.
+
+    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it.
+    """
+    home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
+    return Settings(
+        database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
+        warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
+        catalogs_file=chosen_catalogs_file(environ, catalogs_file),
+    )
+
+
+def find_catalogs_file(definitions: Path) -> Path | None:
+    """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
+    folder = definitions if definitions.is_dir() else definitions.parent
+    places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def chosen_catalogs_file(environ: Mapping[str, str], beside: Path | None) -> Path | None:
+    """The catalogs file that ``DYNAMIC_TABLES_CATALOGS`` names, else the one beside the definitions."""
+    named = environ.get("DYNAMIC_TABLES_CATALOGS")
+    return Path(named) if named else beside

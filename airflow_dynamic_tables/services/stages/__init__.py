@@ -1,0 +1,1 @@
+"""Stages between ledger and table: leases, settling, landing, quarantine."""

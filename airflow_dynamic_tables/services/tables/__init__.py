@@ -1,0 +1,1 @@
+"""Dynamic tables: registered, looked at, rolled back."""

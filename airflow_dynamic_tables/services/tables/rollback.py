@@ -1,0 +1,116 @@
+"""Restoring: an earlier version of a table becomes the current one again. Metadata only, by the same protocol as a refresh."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    TableNotFoundError,
+)
+from airflow_dynamic_tables.formats.base import StagingContext, kept_version
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
+from airflow_dynamic_tables.services.stages.processes import current_process
+from airflow_dynamic_tables.services.stages.settling import abort, complete, staged_table
+from airflow_dynamic_tables.services.workspace import Workspace
+
+ROLLBACK = "ROLLBACK"
+"""Action of a refresh that restores a version; its ``sources`` are the snapshot it restores, which so cannot expire."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """A wish to restore version ``number`` of a table; ``token`` and ``owner`` as of a refresh."""
+
+    identifier: TableIdentifier
+    number: int
+    token: str
+    owner: str
+
+
+def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
+    """Make the content of an earlier version current again, as a new version.
+
+    :raises TableNotFoundError: when the catalog has no such dynamic table.
+    :raises VersionNotFoundError: when that version is not kept; names those that are.
+    :raises ConflictError: when a refresh of the table is running.
+    :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.
+    :raises CommitRejectedError: when it surely did not land.
+    :raises CommitUnknownError: when nobody knows.
+    """
+    stage = _stage(workspace, request)
+    open_stage(workspace, stage)
+    try:
+        with lease_kept(workspace, stage.token):
+            return _restored(workspace, request, stage)
+    except CommitUnknownError as error:
+        with suppress(CatalogUnavailableError):
+            workspace.ledger.update_refresh(stage.token, error=str(error))
+        raise
+    except BaseException as error:
+        try:
+            abort(workspace, stage.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+        except Exception:
+            log.exception("Could not abort stage %s; the next refresh or sweep does it.", stage.token)
+        raise
+
+
+def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
+    entry = workspace.catalog(request.identifier.catalog).get_table(request.identifier.path)
+    if not isinstance(entry, CatalogDynamicTable):
+        raise TableNotFoundError(f"{request.identifier} is no dynamic table.")
+    kept_version(_versions(workspace, request, entry.format), request.number, request.identifier)  # else nothing is recorded
+    context = StagingContext(request.token, request.identifier.database, request.identifier.table)
+    now = workspace.now()
+    return Stage(
+        token=request.token,
+        table=str(request.identifier),
+        location=workspace.staging(request.identifier, entry.format).stage(context).begin(),
+        owner=request.owner,
+        process=current_process(),
+        opened_at=now,
+        lease_until=now + LEASE,
+        format=entry.format,
+    )
+
+
+def _versions(workspace: Workspace, request: RollbackRequest, format: str) -> list[Version]:  # noqa: A002 - the field's word
+    return workspace.staging(request.identifier, format).versions(request.identifier.path)
+
+
+def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> Version:
+    old = kept_version(_versions(workspace, request, stage.format), request.number, stage.table)
+    workspace.ledger.record(
+        Refresh(
+            token=stage.token,
+            table=stage.table,
+            action=ROLLBACK,
+            reason=f"version {old.number} asked for",
+            state=RefreshState.RUNNING,
+            schedule_time=old.data_timestamp or old.committed_at,
+            started_at=stage.opened_at,
+            sources={stage.table: old.snapshot},
+        )
+    )
+    sys.audit("airflow_dynamic_tables.restoring", stage.token)
+    version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
+    try:
+        complete(workspace, stage.token, version)
+    except CatalogUnavailableError:
+        log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, stage.table)
+    return version
+
+
+def _publishing(workspace: Workspace, stage: Stage) -> None:
+    workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)

@@ -1,0 +1,111 @@
+"""What stands where: tables, their freshness, their history and their first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One dynamic table at a glance; ``lag_seconds`` is how far its data timestamp lies behind now."""
+
+    identifier: str
+    format: str
+    refresh_mode: str
+    freshness: str
+    job_state: str | None
+    version: int | None
+    data_timestamp: datetime | None
+    lag_seconds: int | None
+    last_refresh: str | None
+    last_error: str | None
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDetails:
+    """One dynamic table in full; ``versions`` are the kept ones, newest first."""
+
+    status: TableStatus
+    table: CatalogTable | CatalogDynamicTable
+    versions: tuple[Version, ...]
+    refreshes: tuple[Refresh, ...]
+
+
+def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable]) -> list[TableStatus]:
+    """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted."""
+    names = set(definitions)
+    for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
+        catalog = workspace.readable(catalog_name)
+        for database in catalog.list_databases():
+            names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
+    return [_status(workspace, name, _entry(workspace, name), definitions.get(name)) for name in sorted(names)]
+
+
+def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 10) -> TableDetails:
+    """One table of a catalog in full.
+
+    :param limit: how many of the latest refreshes and versions.
+    :raises TableNotFoundError: when the catalog does not have it.
+    """
+    entry = workspace.readable(identifier.catalog).get_table(identifier.path)
+    if isinstance(entry, CatalogView):
+        raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
+    versions = workspace.staging(identifier, entry.format).versions(identifier.path)
+    return TableDetails(
+        status=_status(workspace, identifier, entry, None),
+        table=entry,
+        versions=tuple(reversed(versions[-limit:])),
+        refreshes=tuple(workspace.ledger.list_refreshes(str(identifier), limit)),
+    )
+
+
+def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+    """The first rows of a table as a version has them, the current one when none is named.
+
+    :raises TableNotFoundError: when it has no version yet.
+    :raises VersionNotFoundError: when that version is not kept; names those that are.
+    """
+    return workspace.staging(identifier, workspace.format_of(identifier)).sample(identifier.path, rows, version)
+
+
+def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
+    try:
+        return workspace.readable(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        return None
+
+
+def _status(
+    workspace: Workspace, identifier: TableIdentifier, entry: AnyTable | None, definition: DynamicTable | None
+) -> TableStatus:
+    registered = entry if isinstance(entry, CatalogDynamicTable) else None
+    format_ = definition.format if definition else registered.format if registered else "iceberg"
+    version = workspace.staging(identifier, format_).current(identifier.path)
+    last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
+    fresh = version.data_timestamp if version else None
+    handler = registered.refresh_handler if registered else None
+    return TableStatus(
+        identifier=str(identifier),
+        format=format_,
+        refresh_mode=definition.mode.value if definition else handler.actual_refresh_mode.value if handler else "",
+        freshness=definition.freshness.text if definition else registered.freshness if registered else "",
+        job_state=handler.job_state.value if handler else None,
+        version=version.number if version else None,
+        data_timestamp=fresh,
+        lag_seconds=int((workspace.now() - fresh).total_seconds()) if fresh else None,
+        last_refresh=last.state.value if last else None,
+        last_error=last.error if last else None,
+        workflow_id=identifier.workflow_id,
+    )
