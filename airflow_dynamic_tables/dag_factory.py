@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Access:
     """Where the refreshes find their state: a connection, and the catalogs file beside the definitions if there is one."""
 
     conn_id: str = DEFAULT_CONNECTION
@@ -82,20 +82,20 @@ def load_dynamic_tables(
     :param maintenance: whether the maintenance DAG is built, too; one for each state is enough.
     """
     path = Path(definitions)
-    state = State(
+    access = Access(
         conn_id=conn_id or conf.get("dynamic_tables", "connection", fallback=DEFAULT_CONNECTION),
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
         poll_interval=conf.getfloat("dynamic_tables", "upstream_poll_interval", fallback=30.0),
     )
     wanted = get_parsing_context().dag_id
-    for dag in _all_dags(path, state) if wanted is None else _one_dag(path, state, wanted):
+    for dag in _all_dags(path, access) if wanted is None else _one_dag(path, access, wanted):
         namespace[dag.dag_id] = dag
     if maintenance and wanted in (None, MAINTENANCE_DAG):
-        namespace[MAINTENANCE_DAG] = build_maintenance_dag(state)
+        namespace[MAINTENANCE_DAG] = build_maintenance_dag(access)
 
 
-def _all_dags(path: Path, state: State) -> list[DAG]:
-    definitions, mistakes = load_sound_definitions(path, scope=names_scope(os.environ, state.catalogs_file))
+def _all_dags(path: Path, access: Access) -> list[DAG]:
+    definitions, mistakes = load_sound_definitions(path, scope=names_scope(os.environ, access.catalogs_file))
     tables = definitions.tables.values()
     # A table that nothing would refresh is no DAG but an error where its file is.
     obstacles = ((table, not_supported_yet(table)) for table in tables)
@@ -103,14 +103,14 @@ def _all_dags(path: Path, state: State) -> list[DAG]:
     for mistake in mistakes:
         log.error("%s", mistake)
     readers = _readers(definitions)
-    dags = (build_dag(table, definitions, state, readers) for table in tables if not_supported_yet(table) is None)
+    dags = (build_dag(table, definitions, access, readers) for table in tables if not_supported_yet(table) is None)
     return [*dags, *broken_files(mistakes)]
 
 
-def _one_dag(path: Path, state: State, dag_id: str) -> list[DAG]:
-    definitions = load_task_definitions(path, dag_id, scope=names_scope(os.environ, state.catalogs_file))
+def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
+    definitions = load_task_definitions(path, dag_id, scope=names_scope(os.environ, access.catalogs_file))
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
-    return [build_dag(table, definitions, state)] if table and not_supported_yet(table) is None else []
+    return [build_dag(table, definitions, access)] if table and not_supported_yet(table) is None else []
 
 
 def _readers(definitions: Definitions) -> Readers:
@@ -122,7 +122,7 @@ def _readers(definitions: Definitions) -> Readers:
     return found
 
 
-def build_dag(table: DynamicTable, definitions: Definitions, state: State | None = None, readers: Readers | None = None) -> DAG:
+def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:
     """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness.
 
     When a refresh may end in quarantine, ``decide`` comes after it.
@@ -130,7 +130,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
     :param definitions: where its parents and sources are looked up.
     :param readers: the dynamic tables that read each table; default: found in the definitions.
     """
-    state = state or State()
+    access = access or Access()
     dag = DAG(
         dag_id=table.identifier.workflow_id,
         description=table.comment or f"Keeps {table.identifier} fresh",
@@ -144,19 +144,19 @@ def build_dag(table: DynamicTable, definitions: Definitions, state: State | None
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
     )
-    _add_tasks(dag, table, definitions, state)
+    _add_tasks(dag, table, definitions, access)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
     dag.params.update(params_of(table))
     return dag
 
 
-def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, state: State) -> None:
+def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
     needed = definitions.needed_by(table)
     common = {
         "dag": dag,
-        "catalog_conn_id": state.conn_id,
-        "catalogs_file": state.catalogs_file,
-        "poll_interval": state.poll_interval,
+        "catalog_conn_id": access.conn_id,
+        "catalogs_file": access.catalogs_file,
+        "poll_interval": access.poll_interval,
         "outlets": [asset_of(table.identifier)],
         **_task_settings(table),
     }
@@ -184,7 +184,7 @@ def _task_settings(table: DynamicTable) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def build_maintenance_dag(state: State) -> DAG:
+def build_maintenance_dag(access: Access) -> DAG:
     """The hourly DAG that cleans up after refreshes that died."""
     dag = DAG(
         dag_id=MAINTENANCE_DAG,
@@ -196,5 +196,5 @@ def build_maintenance_dag(state: State) -> DAG:
         tags=[TAG],
         auto_register=False,
     )
-    SweepOperator(task_id="sweep", dag=dag, catalog_conn_id=state.conn_id, catalogs_file=state.catalogs_file)
+    SweepOperator(task_id="sweep", dag=dag, catalog_conn_id=access.conn_id, catalogs_file=access.catalogs_file)
     return dag

@@ -36,10 +36,11 @@ from uuid import uuid4
 import airflow_dynamic_tables.operators.dynamic_table_refresh
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import run
-from airflow_dynamic_tables.services.submitting import submit
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace
 
 home = Path(sys.argv[1])
 definitions = load_definitions(home / "tables.yaml")

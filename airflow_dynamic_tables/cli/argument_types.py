@@ -24,7 +24,7 @@ def partition(text: str) -> dict[str, str]:
         raise ArgumentTypeError(str(error)) from error
 
 
-def setting(text: str) -> tuple[str, str]:
+def key_value(text: str) -> tuple[str, str]:
     """Parse ``key=value``; the value may be empty and may hold ``=``."""
     key, equals, value = text.partition("=")
     if not key or not equals:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_dynamic_tables.cli import argument_types as values
+from airflow_dynamic_tables.cli import argument_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,12 @@ SCHEDULE_TIME = Argument(
     ("--schedule-time",),
     "the tick to work for, 'YYYY-MM-DD HH:MM:SS' in the table's time zone, or ISO 8601 with an offset "
     "(default: the table's latest tick)",
-    {"metavar": "TIME", "type": values.schedule_time},
+    {"metavar": "TIME", "type": argument_types.schedule_time},
 )
 LIMIT = Argument(
-    ("--limit",), "how many of the latest refreshes (default: 20)", {"type": values.positive, "default": 20, "metavar": "N"}
+    ("--limit",),
+    "how many of the latest refreshes (default: 20)",
+    {"type": argument_types.positive, "default": 20, "metavar": "N"},
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

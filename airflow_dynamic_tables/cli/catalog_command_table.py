@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.cli import argument_types as values
+from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument, Command
 
 _MODULE = "airflow_dynamic_tables.cli.commands.catalogs"
@@ -19,7 +19,7 @@ _COMMENT = Argument(("--comment",), "what it is, for readers", {"metavar": "TEXT
 _PROPERTY = Argument(
     ("--property",),
     "a property; may be repeated",
-    {"metavar": "KEY=VALUE", "type": values.setting, "action": "append", "dest": "properties"},
+    {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
 )
 _REPLACE = Argument(("--replace",), "put it in the place of one that has the name already", {"action": "store_true"})
 _IF_EXISTS = Argument(("--if-exists",), "do nothing when it is missing", {"action": "store_true"})
@@ -67,7 +67,7 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
             Argument(
                 ("--partition",),
                 "only those that agree with this spec, e.g. ds=2024-01-01",
-                {"metavar": "SPEC", "type": values.partition},
+                {"metavar": "SPEC", "type": argument_types.partition},
             ),
             *_COMMON,
         ),
@@ -129,7 +129,7 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
             Argument(
                 ("--property",),
                 "a property; py_files and jars name the code by URIs, separated by commas; may be repeated",
-                {"metavar": "KEY=VALUE", "type": values.setting, "action": "append", "dest": "properties"},
+                {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
             ),
             _REPLACE,
             *_COMMON,

@@ -6,7 +6,7 @@ dotted path, so that nothing is imported before a command runs; they take the pa
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.cli import argument_types as values
+from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
     DEBUG,
     DEFINITIONS,
@@ -55,21 +55,23 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "list",
         "list dynamic tables: version, freshness, last refresh",
-        f"{_PACKAGE}.tables.list_",
+        f"{_PACKAGE}.tables.list_tables",
         (*STATE, OUTPUT),
         "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
     ),
     Command(
         "show",
         "show one dynamic table: columns, versions, refreshes, rows",
-        f"{_PACKAGE}.tables.show",
+        f"{_PACKAGE}.tables.show_table",
         (
             TABLE,
-            Argument(("--rows",), "also print that many of its rows", {"type": values.positive, "default": 0, "metavar": "N"}),
+            Argument(
+                ("--rows",), "also print that many of its rows", {"type": argument_types.positive, "default": 0, "metavar": "N"}
+            ),
             Argument(
                 ("--version",),
                 "print rows as that version has them (default: the current one; 20 rows without --rows)",
-                {"type": values.positive, "metavar": "N"},
+                {"type": argument_types.positive, "metavar": "N"},
             ),
             LIMIT,
             *STATE,
@@ -88,7 +90,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "create",
         "register defined tables in their catalogs",
-        f"{_PACKAGE}.tables.create_",
+        f"{_PACKAGE}.tables.create_tables",
         (TABLES, *STATE, OUTPUT),
         "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
         "too; no data is written.",
@@ -96,7 +98,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "adopt",
         "make a dynamic table of a Hive table that is there already",
-        f"{_PACKAGE}.tables.adopt_",
+        f"{_PACKAGE}.tables.adopt_table",
         (TABLE, *STATE, OUTPUT),
         "Make the defined table of a table of the same name that is in the Hive metastore already. Its rows stay where they are, "
         "and every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
@@ -111,7 +113,7 @@ COMMANDS: tuple[Command | Group, ...] = (
             Argument(
                 ("--partition",),
                 "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
-                {"metavar": "SPEC", "type": values.partition, "action": "append", "dest": "partitions"},
+                {"metavar": "SPEC", "type": argument_types.partition, "action": "append", "dest": "partitions"},
             ),
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
             Argument(("--master",), "Spark master (default: local[*])", {"metavar": "URL", "default": "local[*]"}),
@@ -124,10 +126,12 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "rollback",
         "make an earlier version current again",
-        f"{_PACKAGE}.tables.rollback_",
+        f"{_PACKAGE}.tables.rollback_table",
         (
             TABLE,
-            Argument(("--to",), "the version to restore", {"type": values.positive, "metavar": "VERSION", "required": True}),
+            Argument(
+                ("--to",), "the version to restore", {"type": argument_types.positive, "metavar": "VERSION", "required": True}
+            ),
             *STATE,
             OUTPUT,
         ),
@@ -137,7 +141,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "publish",
         "commit what is in quarantine",
-        f"{_PACKAGE}.tables.publish_",
+        f"{_PACKAGE}.tables.publish_stage",
         (TOKEN, *STATE, OUTPUT),
         "Commit a stage that a tripped fuse put into quarantine. Everything else is checked again; refused when newer data of "
         "the same partitions was committed meanwhile.",
@@ -145,7 +149,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     Command(
         "abort",
         "delete what is in quarantine",
-        f"{_PACKAGE}.tables.abort",
+        f"{_PACKAGE}.tables.abort_stage",
         (TOKEN, *STATE),
         "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
     ),
@@ -166,7 +170,7 @@ COMMANDS: tuple[Command | Group, ...] = (
             Command(
                 "upgrade",
                 "create the tables of the databases or bring them up to date",
-                f"{_PACKAGE}.tables.upgrade_database",
+                f"{_PACKAGE}.tables.upgrade_databases",
                 STATE,
                 "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. The embedded "
                 "default does it by itself; run this once per release for PostgreSQL.",

@@ -22,6 +22,6 @@ def settings(arguments: Namespace) -> Settings:
     return replace(found, connections=connections) if connections else found
 
 
-def workspace(arguments: Namespace) -> Workspace:
+def workspace_of(arguments: Namespace) -> Workspace:
     """Ledger and catalogs, to be used as a context manager."""
     return Workspace(settings(arguments))

@@ -44,11 +44,11 @@ from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_ru
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, last_words
-from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, late, pending
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.settling import abort
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -171,11 +171,11 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with Workspace(self._settings) as workspace:
-            read = complete(workspace, self.table, self.sources).upstream
+            read = inline_views(workspace, self.table, self.sources).upstream
             parents = [parent for parent in self.parents if parent.identifier in read]
             waiting = pending(workspace, parents, arguments.schedule_time)
             if waiting and deadline is not None and deadline <= workspace.now():
-                raise late(waiting)
+                raise waited_too_long(waiting)
             if waiting:
                 self._wait(parents, arguments, deadline or workspace.now() + self.table.freshness.period)
             request = self._request(context, arguments)

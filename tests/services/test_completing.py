@@ -25,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.services.catalogs.views import create_view
-from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -90,10 +90,10 @@ class TestViews:
     def test_a_view_of_views_reads_the_tables_below_once(self, workspace: Workspace, definitions: Definitions) -> None:
         create_view(workspace, TableIdentifier("lake", "sales", "v1"), "SELECT x FROM numbers")
         create_view(workspace, BIG, "SELECT a.x FROM v1 a JOIN sales.v1 b ON a.x = b.x JOIN lake.sales.numbers n ON n.x = a.x")
-        completed = complete(workspace, definitions.tables[TOTAL], definitions.sources)
-        assert completed.upstream == (NUMBERS,)
-        assert completed.expanded_query.count("`lake`.`sales`.`numbers`") == 3
-        assert "v1" not in completed.expanded_query
+        inlined = inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
+        assert inlined.upstream == (NUMBERS,)
+        assert inlined.expanded_query.count("`lake`.`sales`.`numbers`") == 3
+        assert "v1" not in inlined.expanded_query
 
     def test_short_names_of_a_view_are_of_its_own_database(self, workspace: Workspace, definitions: Definitions) -> None:
         catalog = workspace.catalog("lake")
@@ -103,15 +103,15 @@ class TestViews:
             ObjectPath("raw", "v"), CatalogView("SELECT x FROM t", "SELECT x FROM t JOIN sales.numbers USING (x)")
         )
         create_view(workspace, BIG, "SELECT x FROM raw.v")
-        completed = complete(workspace, definitions.tables[TOTAL], definitions.sources)
-        assert completed.upstream == (TableIdentifier("lake", "raw", "t"), NUMBERS)
+        inlined = inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
+        assert inlined.upstream == (TableIdentifier("lake", "raw", "t"), NUMBERS)
 
     def test_what_changes_below_the_view_changes_the_next_refresh(self, workspace: Workspace, definitions: Definitions) -> None:
         create_view(workspace, BIG, "SELECT x FROM numbers")
         create_view(workspace, BIG, "SELECT 42 AS x", "No table any more", replace=True)
-        completed = complete(workspace, definitions.tables[TOTAL], definitions.sources)
-        assert completed.upstream == ()
-        assert "SELECT 42 AS x" in completed.expanded_query
+        inlined = inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
+        assert inlined.upstream == ()
+        assert "SELECT 42 AS x" in inlined.expanded_query
 
     def test_a_parent_below_the_view_must_have_a_version(self, workspace: Workspace, definitions: Definitions) -> None:
         create_view(workspace, BIG, "SELECT x FROM numbers")
@@ -134,10 +134,10 @@ class TestViews:
 
     def test_a_source_that_is_no_view(self, workspace: Workspace, definitions: Definitions) -> None:
         with pytest.raises(ConfigurationError, match=r"lake\.sales\.big is declared as a view but does not exist"):
-            complete(workspace, definitions.tables[TOTAL], definitions.sources)
+            inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
         workspace.catalog("lake").create_table(BIG.path, CatalogTable(format="csv"))
         with pytest.raises(ConfigurationError, match="is declared as a view but is a table"):
-            complete(workspace, definitions.tables[TOTAL], definitions.sources)
+            inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
 
     def test_circles_are_errors(self, workspace: Workspace, definitions: Definitions) -> None:
         catalog = workspace.catalog("lake")
@@ -145,7 +145,7 @@ class TestViews:
             query = f"SELECT x FROM {read}"
             catalog.create_table(ObjectPath("sales", name), CatalogView(query, query))
         with pytest.raises(CatalogError, match=r"circle: lake\.sales\.big -> lake\.sales\.other -> lake\.sales\.big\."):
-            complete(workspace, definitions.tables[TOTAL], definitions.sources)
+            inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
         with pytest.raises(CatalogError, match=r"lake\.sales\.big would read itself: .*other -> lake\.sales\.big\."):
             create_view(workspace, BIG, "SELECT x FROM other", replace=True)
 
@@ -156,7 +156,7 @@ class TestViews:
             create_view(workspace, BIG, "SELECT x FROM total", replace=True)
         workspace.catalog("lake").alter_table(BIG.path, CatalogView("SELECT x FROM total", "SELECT x FROM total"))
         with pytest.raises(CatalogError, match=r"lake\.sales\.total would read itself"):
-            complete(workspace, definitions.tables[TOTAL], definitions.sources)
+            inline_views(workspace, definitions.tables[TOTAL], definitions.sources)
 
     def test_the_text_of_a_view_is_kept_as_written_and_in_full(self, workspace: Workspace) -> None:
         create_view(workspace, BIG, "  SELECT n.x -- all\nFROM numbers n;\n", "Big ones")

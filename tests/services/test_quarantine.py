@@ -26,7 +26,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, late, pending
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort
@@ -314,7 +314,7 @@ def test_who_waits_for_it_is_told(workspace: Workspace, requested: Make) -> None
     with pytest.raises(QuarantinedError):
         run(workspace, requested("second", schedule_time=tomorrow), numbers_job(*FEW))
     parent = Parent(first.table.identifier, "iceberg", "0 0 * * *", "UTC")
-    error = str(late(pending(workspace, [parent], tomorrow)))
+    error = str(waited_too_long(pending(workspace, [parent], tomorrow)))
     assert error.startswith("UPSTREAM_FAILED: lake.sales.numbers must be fresh up to 2024-03-03")
     assert error.endswith("but its last refresh is in quarantine.")
 

@@ -32,7 +32,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
-from airflow_dynamic_tables.services.refresh.upstream import late, parents_of, pending
+from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import settling
 from airflow_dynamic_tables.services.stages.leases import LEASE
@@ -191,9 +191,10 @@ import os, signal
 from pathlib import Path
 from datetime import datetime, UTC
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.planning import RefreshRequest
-from airflow_dynamic_tables.services.refreshing import begin
-from airflow_dynamic_tables.services.workspace import Workspace, embedded_settings
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import Workspace
 definitions = load_definitions(Path({str(tmp_path / "sales.yaml")!r}))
 (table,) = [table for table in definitions.tables.values() if table.identifier.table == "numbers"]
 workspace = Workspace(embedded_settings({{"AIRFLOW_HOME": {str(tmp_path)!r}}}))
@@ -216,7 +217,7 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     assert isinstance(planned, RefreshPlan)
     write_numbers(planned)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "complete", lambda *_: None)
+        patch.setattr(refreshing, "record_landed", lambda *_: None)
         commit(workspace, request_, planned, refreshing.Steps())
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
@@ -280,10 +281,12 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
     at = MARCH + timedelta(hours=10)
     (waiting,) = pending(workspace, parents, at)
     assert (waiting.required, waiting.data_timestamp, waiting.failed) == (MARCH, None, None)
-    assert str(late([waiting])).startswith("UPSTREAM_LATE: lake.sales.numbers must be fresh up to 2024-03-01T00:00:00+00:00")
+    assert str(waited_too_long([waiting])).startswith(
+        "UPSTREAM_LATE: lake.sales.numbers must be fresh up to 2024-03-01T00:00:00+00:00"
+    )
     with pytest.raises(ZeroDivisionError):
         run(workspace, request_, lambda _: 1 / 0)
-    assert str(late(pending(workspace, parents, at))).startswith("UPSTREAM_FAILED: ")
+    assert str(waited_too_long(pending(workspace, parents, at))).startswith("UPSTREAM_FAILED: ")
     run(workspace, replace(request_, token="t2"), write_numbers)
     assert pending(workspace, parents, at) == ()
     assert pending(workspace, parents, at + timedelta(days=1))[0].required == MARCH + timedelta(days=1)

@@ -72,14 +72,15 @@ def test_a_running_refresh_is_not_disturbed(version_bench: VersionBench) -> None
 KILLED = """
 import os, signal, sys
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.services.restoring import RollbackRequest, rollback
-from airflow_dynamic_tables.services.workspace import Settings, Workspace
-import airflow_dynamic_tables.services.restoring as restoring
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace
+import airflow_dynamic_tables.services.tables.rollback as restoring
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "landed":
-    restoring.complete = die
+    restoring.record_landed = die
 else:
     restoring.staged_table = die
 with Workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:

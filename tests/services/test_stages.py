@@ -62,7 +62,7 @@ def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
     """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to ABORTING."""
     read_before = stage_of(workspace)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "complete", lambda *_: None)
+        patch.setattr(refreshing, "record_landed", lambda *_: None)
         commit(workspace, request_, planned, refreshing.Steps())
     workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.ABORTING)
     assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED

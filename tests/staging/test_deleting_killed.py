@@ -18,10 +18,10 @@ from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime, timedelta
-from airflow_dynamic_tables.catalog.sql import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.database.engine import Database
-from airflow_dynamic_tables.staging.iceberg import IcebergStaging
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 
 event, count = sys.argv[3], int(sys.argv[4])
 def die(name, arguments):

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFuncti
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
-from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.tables.partitions import describe as describe_partition
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
@@ -27,36 +27,36 @@ def list_catalogs(arguments: Namespace) -> int:
     """Print all catalogs, without connecting to any."""
     defined = definitions(arguments)[0] if find_definitions(arguments) else None
     mentioned = {identifier.catalog for identifier in (*defined.tables, *defined.sources)} if defined else set()
-    with workspace(arguments) as state:
-        embedded = state.settings.catalogs_file is None
-        output.listing(listing.catalogs(state, mentioned if embedded else ()), arguments.output)
+    with workspace_of(arguments) as workspace:
+        embedded = workspace.settings.catalogs_file is None
+        output.listing(listing.catalogs(workspace, mentioned if embedded else ()), arguments.output)
     return OK
 
 
 def list_databases(arguments: Namespace) -> int:
     """Print the databases of a catalog."""
-    return _list(arguments, lambda state: listing.databases(state, arguments.catalog))
+    return _list(arguments, lambda workspace: listing.databases(workspace, arguments.catalog))
 
 
 def list_tables(arguments: Namespace) -> int:
     """Print the tables, dynamic tables and views of a database."""
-    return _list(arguments, lambda state: listing.tables(state, arguments.database))
+    return _list(arguments, lambda workspace: listing.tables(workspace, arguments.database))
 
 
 def list_views(arguments: Namespace) -> int:
     """Print the views of a database."""
-    return _list(arguments, lambda state: listing.views(state, arguments.database))
+    return _list(arguments, lambda workspace: listing.views(workspace, arguments.database))
 
 
 def list_functions(arguments: Namespace) -> int:
     """Print the functions of a database."""
-    return _list(arguments, lambda state: listing.functions(state, arguments.database))
+    return _list(arguments, lambda workspace: listing.functions(workspace, arguments.database))
 
 
 def list_partitions(arguments: Namespace) -> int:
     """Print the partitions of a table."""
-    with workspace(arguments) as state:
-        found = listing.partitions(state, arguments.table, arguments.partition)
+    with workspace_of(arguments) as workspace:
+        found = listing.partitions(workspace, arguments.table, arguments.partition)
     if arguments.output == "table":
         rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in found]
         output.listing(rows, "table")
@@ -67,8 +67,8 @@ def list_partitions(arguments: Namespace) -> int:
 
 def describe(arguments: Namespace) -> int:
     """Print everything about one object."""
-    with workspace(arguments) as state:
-        found = listing.describe(state, arguments.name)
+    with workspace_of(arguments) as workspace:
+        found = listing.describe(workspace, arguments.name)
     if arguments.output == "table":
         _describe(found)
     else:
@@ -94,7 +94,7 @@ def create_database(arguments: Namespace) -> int:
     return _change(
         arguments,
         "created",
-        lambda state: databases.create_database(state, arguments.name, value, ignore_if_exists=arguments.if_not_exists),
+        lambda workspace: databases.create_database(workspace, arguments.name, value, ignore_if_exists=arguments.if_not_exists),
     )
 
 
@@ -103,8 +103,8 @@ def drop_database(arguments: Namespace) -> int:
     return _change(
         arguments,
         "dropped",
-        lambda state: databases.drop_database(
-            state, arguments.name, ignore_if_not_exists=arguments.if_exists, cascade=arguments.cascade
+        lambda workspace: databases.drop_database(
+            workspace, arguments.name, ignore_if_not_exists=arguments.if_exists, cascade=arguments.cascade
         ),
     )
 
@@ -115,11 +115,11 @@ def create_view(arguments: Namespace) -> int:
         print("A view needs either --query or --file; give one of them.", file=sys.stderr)
         return USAGE
 
-    def create(state: Workspace) -> str:
+    def create(workspace: Workspace) -> str:
         query = _read(Path(arguments.file)) if arguments.file else arguments.query
-        view = state.catalogs.resolve(arguments.name)
+        view = workspace.catalogs.resolve(arguments.name)
         try:
-            views.create_view(state, view, query, arguments.comment, replace=arguments.replace)
+            views.create_view(workspace, view, query, arguments.comment, replace=arguments.replace)
         except DefinitionError as error:
             raise DefinitionError(tuple(f"{arguments.file or 'query'}:{mistake}" for mistake in error.mistakes)) from error
         return str(view)
@@ -139,7 +139,7 @@ def drop_view(arguments: Namespace) -> int:
     return _change(
         arguments,
         "dropped",
-        lambda state: views.drop_view(state, arguments.name, ignore_if_not_exists=arguments.if_exists),
+        lambda workspace: views.drop_view(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
     )
 
 
@@ -152,7 +152,7 @@ def create_function(arguments: Namespace) -> int:
     return _change(
         arguments,
         "created",
-        lambda state: functions.create_function(state, arguments.name, function, replace=arguments.replace),
+        lambda workspace: functions.create_function(workspace, arguments.name, function, replace=arguments.replace),
     )
 
 
@@ -161,19 +161,19 @@ def drop_function(arguments: Namespace) -> int:
     return _change(
         arguments,
         "dropped",
-        lambda state: functions.drop_function(state, arguments.name, ignore_if_not_exists=arguments.if_exists),
+        lambda workspace: functions.drop_function(workspace, arguments.name, ignore_if_not_exists=arguments.if_exists),
     )
 
 
 def _list(arguments: Namespace, look: Callable[[Workspace], Sequence[Any]]) -> int:
-    with workspace(arguments) as state:
-        output.listing(look(state), arguments.output)
+    with workspace_of(arguments) as workspace:
+        output.listing(look(workspace), arguments.output)
     return OK
 
 
 def _change(arguments: Namespace, outcome: str, change: Callable[[Workspace], str]) -> int:
     """Change a catalog, and print the full name of what was changed and how."""
-    with workspace(arguments) as state:
-        identifier = change(state)
+    with workspace_of(arguments) as workspace:
+        identifier = change(workspace)
     output.listing([{"identifier": identifier, "outcome": outcome}], arguments.output)
     return OK

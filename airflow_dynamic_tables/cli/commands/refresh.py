@@ -19,7 +19,7 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.cli.project import definitions, named_table, schedule_time
 from airflow_dynamic_tables.cli.running import OK, USAGE
-from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError
@@ -37,13 +37,13 @@ def refresh(arguments: Namespace) -> int:
     if arguments.full_refresh and arguments.partitions:
         print("--partition and --full-refresh exclude each other; give one of them.", file=sys.stderr)
         return USAGE
-    with workspace(arguments) as state:
-        request = _request(arguments, state)
+    with workspace_of(arguments) as workspace:
+        request = _request(arguments, workspace)
         with Progress() as progress, _stopped_like_ctrl_c():
-            outcome = _run(state, request, arguments, progress)
+            outcome = _run(workspace, request, arguments, progress)
         if isinstance(outcome, Skipped):
             print(f"Skipped: {outcome.reason}", file=sys.stderr)
-        refreshed = state.ledger.get_refresh(request.token)
+        refreshed = workspace.ledger.get_refresh(request.token)
     if arguments.output == "table" and isinstance(outcome, Version):
         output.record({name: output.items(refreshed)[name] for name in _COLUMNS}, "table")
     elif arguments.output != "table":
@@ -51,13 +51,13 @@ def refresh(arguments: Namespace) -> int:
     return OK
 
 
-def _request(arguments: Namespace, state: Workspace) -> RefreshRequest:
+def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
     return RefreshRequest(
         table=table,
         sources=defined.sources,
-        schedule_time=schedule_time(table, arguments.schedule_time, state.now()),
+        schedule_time=schedule_time(table, arguments.schedule_time, workspace.now()),
         token=str(uuid4()),
         owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh, process {os.getpid()})",
         partitions=tuple(arguments.partitions) if arguments.partitions else None,
@@ -65,14 +65,14 @@ def _request(arguments: Namespace, state: Workspace) -> RefreshRequest:
     )
 
 
-def _run(state: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
+def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
     lost = Event()
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")
-        settings = request.table.spark
-        settings = replace(settings, env_vars={**settings.env_vars, **job_environment(state, plan)})
-        submit(plan, settings, arguments.master, progress.line if arguments.debug else _ignore)
+        spark_settings = request.table.spark
+        spark_settings = replace(spark_settings, env_vars={**spark_settings.env_vars, **job_environment(workspace, plan)})
+        submit(plan, spark_settings, arguments.master, progress.line if arguments.debug else _ignore)
         progress.step("commit")
 
     def stop() -> None:
@@ -81,7 +81,7 @@ def _run(state: Workspace, request: RefreshRequest, arguments: Namespace, progre
 
     progress.step("begin")
     try:
-        return run(state, request, spark, stop)
+        return run(workspace, request, spark, stop)
     except KeyboardInterrupt:
         if lost.is_set():
             raise ConflictError(f"Somebody else took over the refresh of {request.table.identifier} meanwhile.") from None

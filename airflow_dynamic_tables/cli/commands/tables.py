@@ -14,7 +14,7 @@ from uuid import uuid4
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier, named_table, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
-from airflow_dynamic_tables.cli.state import workspace
+from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
@@ -31,33 +31,33 @@ _ROWS = 20
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "error")
 
 
-def list_(arguments: Namespace) -> int:
+def list_tables(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
     defined, sound = definitions(arguments)
-    with workspace(arguments) as state:
-        output.listing(status.list_tables(state, defined.tables), arguments.output, _LIST)
+    with workspace_of(arguments) as workspace:
+        output.listing(status.list_tables(workspace, defined.tables), arguments.output, _LIST)
     return OK if sound else FAILED
 
 
-def show(arguments: Namespace) -> int:
+def show_table(arguments: Namespace) -> int:
     """Print one dynamic table in full, with its first rows when asked."""
     name = identifier(arguments, arguments.table)
-    with workspace(arguments) as state:
+    with workspace_of(arguments) as workspace:
         try:
-            details = status.show_table(state, name, arguments.limit)
+            details = status.show_table(workspace, name, arguments.limit)
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
-        rows = status.sample(state, name, wanted, arguments.version) if wanted else []
+        rows = status.sample(workspace, name, wanted, arguments.version) if wanted else []
     if arguments.output == "table":
-        _show(details, rows)
+        _print_table(details, rows)
     else:
         output.record({**output.plain(details), "rows": rows}, arguments.output)
     return OK
 
 
-def _show(details: TableDetails, rows: list[dict[str, object]]) -> None:
+def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
     entry = details.table
     output.record({**asdict(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
     for title, records, columns in (
@@ -87,8 +87,8 @@ def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
 def history(arguments: Namespace) -> int:
     """Print the latest refreshes and rollbacks, newest first."""
     name = str(identifier(arguments, arguments.table)) if arguments.table else None
-    with workspace(arguments) as state:
-        refreshes = state.ledger.list_refreshes(name, arguments.limit)
+    with workspace_of(arguments) as workspace:
+        refreshes = workspace.ledger.list_refreshes(name, arguments.limit)
     if not refreshes:
         print(f"No refresh{f' of {name}' if name else ''} is recorded.", file=sys.stderr)
     if arguments.output == "table":
@@ -98,64 +98,64 @@ def history(arguments: Namespace) -> int:
     return OK
 
 
-def create_(arguments: Namespace) -> int:
+def create_tables(arguments: Namespace) -> int:
     """Register the named tables, or all, and print what became of each."""
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
-    with workspace(arguments) as state:
-        done = [{"identifier": str(table.identifier), "registration": create(state, table)} for table in tables]
+    with workspace_of(arguments) as workspace:
+        done = [{"identifier": str(table.identifier), "registration": create(workspace, table)} for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
 
 
-def adopt_(arguments: Namespace) -> int:
+def adopt_table(arguments: Namespace) -> int:
     """Make a dynamic table of a table that is there already, and print what became of it."""
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
-    with workspace(arguments) as state:
-        registration = adopt(state, table)
+    with workspace_of(arguments) as workspace:
+        registration = adopt(workspace, table)
     output.record({"identifier": str(table.identifier), "registration": registration}, arguments.output)
     return OK
 
 
 def gc(arguments: Namespace) -> int:
     """Settle what died, and print the tokens of the stages and what became of them."""
-    with workspace(arguments) as state:
-        report = sweep(state)
+    with workspace_of(arguments) as workspace:
+        report = sweep(workspace)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
 
 
-def publish_(arguments: Namespace) -> int:
+def publish_stage(arguments: Namespace) -> int:
     """Commit a stage that is in quarantine and print its version."""
-    with workspace(arguments) as state:
-        version = publish(state, arguments.token)
-        refresh = state.ledger.get_refresh(arguments.token)
+    with workspace_of(arguments) as workspace:
+        version = publish(workspace, arguments.token)
+        refresh = workspace.ledger.get_refresh(arguments.token)
     output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
     return OK
 
 
-def abort(arguments: Namespace) -> int:
+def abort_stage(arguments: Namespace) -> int:
     """Delete a stage that is in quarantine."""
-    with workspace(arguments) as state:
-        reject(state, arguments.token, f"aborted by {getpass.getuser()}@{socket.gethostname()}")
+    with workspace_of(arguments) as workspace:
+        reject(workspace, arguments.token, f"aborted by {getpass.getuser()}@{socket.gethostname()}")
     print(f"Stage {arguments.token} is aborted; its files are deleted.", file=sys.stderr)
     return OK
 
 
-def rollback_(arguments: Namespace) -> int:
+def rollback_table(arguments: Namespace) -> int:
     """Restore an earlier version and print the new one."""
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
-    with workspace(arguments) as state:
-        version = rollback(state, RollbackRequest(name, arguments.to, str(uuid4()), owner))
+    with workspace_of(arguments) as workspace:
+        version = rollback(workspace, RollbackRequest(name, arguments.to, str(uuid4()), owner))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
     return OK
 
 
-def upgrade_database(arguments: Namespace) -> int:
+def upgrade_databases(arguments: Namespace) -> int:
     """Bring the databases of ledger and catalogs to this release's schema."""
-    with workspace(arguments) as state:
-        state.upgrade()
+    with workspace_of(arguments) as workspace:
+        workspace.upgrade()
     print("Ledger and catalogs are up to date.", file=sys.stderr)
     return OK

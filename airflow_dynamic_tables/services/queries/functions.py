@@ -30,7 +30,7 @@ def bind_functions(workspace: Workspace, query: str) -> tuple[str, tuple[Functio
     """The query with every function of a catalog replaced by a temporary one, and these.
 
     :param query: calls functions of catalogs by their full names, see
-        :func:`~airflow_dynamic_tables.services.queries.views.complete`.
+        :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
     """
     bound: dict[TableIdentifier, FunctionBinding] = {}
 

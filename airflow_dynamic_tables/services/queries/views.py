@@ -25,7 +25,7 @@ Sources = Mapping[TableIdentifier, Source]
 Names = tuple[TableIdentifier, ...]
 
 
-def complete(workspace: Workspace, table: DynamicTable, sources: Sources) -> DynamicTable:
+def inline_views(workspace: Workspace, table: DynamicTable, sources: Sources) -> DynamicTable:
     """The same table, whose query reads no view of a catalog but what these read, and calls functions by their full names.
 
     A function without a database is looked up in the database of the table or view that calls it.

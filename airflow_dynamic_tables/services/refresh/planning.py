@@ -8,7 +8,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
-from airflow_dynamic_tables.services.queries.views import complete
+from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -22,9 +22,9 @@ def plan(
 
     :param why: action and reason, see :func:`action_of`.
     :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
-    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.complete`.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
     """
-    table, (action, reason) = complete(workspace, request.table, request.sources), why
+    table, (action, reason) = inline_views(workspace, request.table, request.sources), why
     sources = bind_sources(workspace, table, request.sources)
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
     query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))

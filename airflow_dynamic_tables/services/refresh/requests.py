@@ -57,7 +57,7 @@ def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
     return request.partitions
 
 
-def obsolete(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
+def overtaken(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
     """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
     if partitions or current is None or current.data_timestamp is None or request.schedule_time >= current.data_timestamp:
         return None

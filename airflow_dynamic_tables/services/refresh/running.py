@@ -42,12 +42,12 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, Sta
 from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, obsolete, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, requested_partitions
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
-from airflow_dynamic_tables.services.stages.settling import abort, complete, settle
+from airflow_dynamic_tables.services.stages.settling import abort, record_landed, settle
 from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -157,7 +157,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
         partitions=stage.partitions,
     )
     workspace.ledger.record(refresh)
-    if skipped := obsolete(request, stage.partitions, current):
+    if skipped := overtaken(request, stage.partitions, current):
         settle(workspace, stage, None, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason)
         return skipped
     planned = plan(workspace, request, stage, current, (action, reason))
@@ -183,7 +183,7 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
         version = land(workspace, planned, result, before_publish=lambda: _publishing(workspace, result))
     sys.audit("airflow_dynamic_tables.published", token)
     try:
-        complete(workspace, token, version, _measured(steps, result))
+        record_landed(workspace, token, version, _measured(steps, result))
         sys.audit("airflow_dynamic_tables.completed", token)
         supersede(workspace, planned.identifier)
     except DynamicTableError:

@@ -65,7 +65,7 @@ def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> Pen
     return PendingParent(parent.identifier, required, fresh, ended if ended in _NOT_WELL else None)
 
 
-def late(waiting: Iterable[PendingParent]) -> UpstreamError:
+def waited_too_long(waiting: Iterable[PendingParent]) -> UpstreamError:
     """The error of a refresh that waited long enough: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import complete, reconcile, settle
+from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle
 from airflow_dynamic_tables.services.workspace import Workspace
 
 KEEP_QUARANTINED = timedelta(days=30)
@@ -64,7 +64,7 @@ def publish(workspace: Workspace, token: str) -> Version:
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
         raise
     refresh = ledger.get_refresh(token)
-    complete(workspace, token, version, refresh.seconds if refresh is not None else None)
+    record_landed(workspace, token, version, refresh.seconds if refresh is not None else None)
     supersede(workspace, stage.table)
     return version
 
@@ -82,7 +82,7 @@ def reject(workspace: Workspace, token: str, reason: str) -> None:
 
 
 def supersede(workspace: Workspace, table: str) -> None:
-    """After a commit: abort what it makes obsolete in quarantine. Best effort; the sweep does it, too."""
+    """After a commit: abort what it supersedes in quarantine. Best effort; the sweep does it, too."""
     try:
         for stage in workspace.ledger.list_stages(table, (StageState.QUARANTINED,)):
             if reason := why_over(workspace, stage):

@@ -51,7 +51,7 @@ def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_
             fenced = staged.fence()
             version = staged.outcome()
             if version is not None:
-                complete(workspace, token, version)
+                record_landed(workspace, token, version)
                 return StageState.COMMITTED
             if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
                 return StageState.ABORTING
@@ -72,7 +72,7 @@ def _never_committed(workspace: Workspace, stage: Stage, ended: Mapping[str, Any
         return False  # it began to commit just now
 
 
-def complete(workspace: Workspace, token: str, version: Version, seconds: Mapping[str, float] | None = None) -> None:
+def record_landed(workspace: Workspace, token: str, version: Version, seconds: Mapping[str, float] | None = None) -> None:
     """Write into the ledger that a commit landed; idempotent.
 
     :param seconds: how long each step took, when its own process is there to tell.
@@ -100,7 +100,7 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
         return None
     version = staged_table(workspace, stage).outcome()
     if version is not None and stage.state is not StageState.COMMITTED:
-        complete(workspace, token, version)
+        record_landed(workspace, token, version)
     return version
 
 

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.formats.base import StagingContext, kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import abort, complete, staged_table
+from airflow_dynamic_tables.services.stages.settling import abort, record_landed, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ROLLBACK = "ROLLBACK"
@@ -106,7 +106,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
     sys.audit("airflow_dynamic_tables.restoring", stage.token)
     version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
     try:
-        complete(workspace, stage.token, version)
+        record_landed(workspace, stage.token, version)
     except CatalogUnavailableError:
         log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, stage.table)
     return version
