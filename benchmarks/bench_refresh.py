@@ -40,13 +40,13 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.runners.spark_submit import submit
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 
 home = Path(sys.argv[1])
 definitions = load_definitions(home / "tables.yaml")
 table = definitions.tables[TableIdentifier("lake", "bench", "days")]
 started = time.perf_counter()
-with Workspace(Settings(f"sqlite:///{home}/state.db", f"file://{home}/warehouse")) as workspace:
+with open_workspace(Settings(f"sqlite:///{home}/state.db", f"file://{home}/warehouse")) as workspace:
     request = RefreshRequest(table, definitions.sources, datetime.now(UTC), str(uuid4()), "bench")
     run(workspace, request, lambda plan: submit(plan, table.spark, sys.argv[2], lambda line: None))
     seconds = time.perf_counter() - started

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.settings import embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.tables.status import sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 SCHEDULE_TIME = "1995-06-17"
 ROWS = 3
@@ -71,7 +71,7 @@ def run(home: Path, dags: Path) -> None:
         dag_id = table.identifier.workflow_id
         with step(f"airflow dags test {dag_id} {SCHEDULE_TIME}"):
             airflow(dag_id, environ, "dags", "test", dag_id, SCHEDULE_TIME)
-    with Workspace(embedded_settings(environ, find_catalogs_file(definitions))) as workspace:
+    with open_workspace(embedded_settings(environ, find_catalogs_file(definitions))) as workspace:
         for table in tables:
             report(workspace, table)
     console.print(f"\n[bold green]{len(tables)} dynamic tables are fresh[/] after {time.monotonic() - started:.0f} s. What next:")

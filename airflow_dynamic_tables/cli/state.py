@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from airflow_dynamic_tables.cli.project import find_definitions
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
 def settings(arguments: Namespace) -> Settings:
@@ -24,4 +24,4 @@ def settings(arguments: Namespace) -> Settings:
 
 def workspace_of(arguments: Namespace) -> Workspace:
     """Ledger and catalogs, to be used as a context manager."""
-    return Workspace(settings(arguments))
+    return open_workspace(settings(arguments))

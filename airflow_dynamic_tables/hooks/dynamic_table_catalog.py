@@ -16,9 +16,10 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
 from airflow_dynamic_tables.services.catalogs.listing import CatalogSummary, ObjectDetails, ObjectSummary
+from airflow_dynamic_tables.services.maintenance.availability import check_available
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -92,7 +93,7 @@ class DynamicTableCatalogHook(BaseHook):
 
         :raises ConfigurationError: see :meth:`settings`.
         """
-        return Workspace(self.settings())
+        return open_workspace(self.settings())
 
     def publish(self, token: str) -> Version:
         """Commit a stage that is in quarantine; idempotent.
@@ -182,7 +183,7 @@ class DynamicTableCatalogHook(BaseHook):
         """Connect to the ledger and to every catalog that the catalogs file names."""
         try:
             with self.get_conn() as workspace:
-                workspace.check()
+                check_available(workspace)
         except DynamicTableError as error:
             return False, str(error)
         return True, "Ledger and catalogs answer."

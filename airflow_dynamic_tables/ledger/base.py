@@ -191,6 +191,10 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    def upgrade(self) -> None:
+        """Bring what it is kept in to this release's schema; idempotent."""
+
+    @abstractmethod
     def check(self) -> None:
         """Connect once.
 

@@ -136,6 +136,10 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
 
+    def upgrade(self) -> None:
+        """See :meth:`Ledger.upgrade`."""
+        self._database.upgrade()
+
     def check(self) -> None:
         """See :meth:`Ledger.check`."""
         with self._database.transaction() as connection:

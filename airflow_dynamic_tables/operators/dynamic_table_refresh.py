@@ -51,7 +51,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.settling import abort
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         thread.join(_ABORT_SECONDS)
 
     def _abort(self, settings: Settings, token: str) -> None:
-        with suppress(DynamicTableError), Workspace(settings) as workspace:
+        with suppress(DynamicTableError), open_workspace(settings) as workspace:
             abort(workspace, token, "the Airflow task was stopped")
 
     def _kill_spark(self) -> None:
@@ -170,7 +170,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         arguments = read_run_arguments(context, self.table)
         self._find_spark()
         self._settings = self.catalog_hook().settings()
-        with Workspace(self._settings) as workspace:
+        with open_workspace(self._settings) as workspace:
             read = inline_views(workspace, self.table, self.sources).upstream
             parents = [parent for parent in self.parents if parent.identifier in read]
             waiting = pending(workspace, parents, arguments.schedule_time)

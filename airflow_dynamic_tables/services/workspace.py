@@ -1,13 +1,15 @@
-"""Everything a use case works on: catalogs, ledger, staging and the clock."""
+"""Everything a use case works on: ledger, catalogs and the clock; and how that is put together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
+from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.registry import Defaults
 from airflow_dynamic_tables.catalog.values import CatalogView
@@ -25,18 +27,18 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
 class Workspace:
-    """Catalogs, ledger and clock of one installation; a context manager.
+    """Ledger, catalogs and clock of one installation, made by :func:`open_workspace`; a context manager that closes them."""
 
-    Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.
-    """
+    settings: Settings
+    ledger: Ledger
+    catalogs: CatalogManager
+    clock: Callable[[], datetime] = utc_now
 
-    def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
-        self.settings = settings
-        self.now = clock
-        self.ledger: Ledger = SqlLedger(Database(settings.database_url))
-        defaults = Defaults(settings.database_url, settings.warehouse, settings.connections)
-        self.catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
+    def now(self) -> datetime:
+        """The time by the workspace's clock, timezone-aware."""
+        return self.clock()
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
         """A catalog that dynamic tables can live in, opened.
@@ -99,23 +101,6 @@ class Workspace:
             return "iceberg"
         return "iceberg" if isinstance(found, CatalogView) else found.format
 
-    def check(self) -> None:
-        """Connect to the ledger and to every catalog.
-
-        :raises CatalogUnavailableError: when one cannot be reached.
-        """
-        self.ledger.check()
-        for name in self.catalogs.names():
-            self.catalogs.get(name).list_databases()
-
-    def upgrade(self) -> None:
-        """Bring the database of the ledger and those of all catalogs to this release's schema; idempotent.
-
-        :raises CatalogUnavailableError: when one cannot be reached.
-        """
-        Database(self.settings.database_url).upgrade()
-        self.catalogs.upgrade()
-
     def close(self) -> None:
         """Let go of every connection."""
         self.catalogs.close()
@@ -126,3 +111,16 @@ class Workspace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:
+    """Put a workspace together. Connects to nothing yet: ledger and catalogs do so when they are first asked.
+
+    Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.
+
+    :raises ConfigurationError: when the database URL is malformed.
+    :raises DefinitionError: when the catalogs file is wrong.
+    """
+    defaults = Defaults(settings.database_url, settings.warehouse, settings.connections)
+    catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
+    return Workspace(settings, SqlLedger(Database(settings.database_url)), catalogs, clock)

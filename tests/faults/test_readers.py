@@ -51,7 +51,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
@@ -157,7 +157,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def workspace(settings: Settings) -> Iterator[Workspace]:
-    with Workspace(settings) as opened:
+    with open_workspace(settings) as opened:
         yield opened
 
 
@@ -206,7 +206,7 @@ def tidy_up(workspace: Workspace) -> int:
 
     :return: how many files.
     """
-    with Workspace(workspace.settings, lambda: datetime.now(UTC) + timedelta(days=2)) as later:
+    with open_workspace(workspace.settings, lambda: datetime.now(UTC) + timedelta(days=2)) as later:
         report = sweep(later)
     assert report.failed == ()
     return report.deleted_files

@@ -46,7 +46,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import LEASE
-from airflow_dynamic_tables.services.workspace import Workspace, utc_now
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
 PREFIX = "airflow_dynamic_tables."
@@ -86,7 +86,7 @@ class Site:
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return Workspace(Settings(self.database_url, self.warehouse), clock)
+        return open_workspace(Settings(self.database_url, self.warehouse), clock)
 
     def request(self, attempt: Attempt) -> RefreshRequest:
         """What an attempt asks for."""

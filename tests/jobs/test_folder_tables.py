@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ dynamic_tables:
 def test_parent_and_child_in_plain_folders(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     (tmp_path / "sales.yaml").write_text(YAML.replace("FORMAT", kind))
     definitions = load_definitions(tmp_path / "sales.yaml")
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
 
         def refreshed(identifier: TableIdentifier, token: str) -> Version:
             table = definitions.tables[identifier]

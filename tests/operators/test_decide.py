@@ -25,7 +25,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
@@ -40,7 +40,7 @@ ANSWERED = {"params_input": {}, "responded_by_user": {"id": "1", "name": "jane"}
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
         yield opened
 
 

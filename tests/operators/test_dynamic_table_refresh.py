@@ -18,7 +18,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -176,6 +176,6 @@ def test_a_timeout_stops_spark_before_its_stage_is_deleted(home: Path) -> None:
         operator.on_kill()
         operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
     assert not list(home.rglob("token"))
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(home)})) as workspace:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(home)})) as workspace:
         (refresh,) = workspace.ledger.list_refreshes()
     assert refresh.error == "The task did not end within its execution timeout (0:05:00)."

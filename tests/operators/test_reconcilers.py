@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.settling import reconcile
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DynamicTableRef
 
 @pytest.fixture
 def workspace(operator: DynamicTableRefreshOperator) -> Workspace:  # noqa: ARG001 - its home
-    return Workspace(embedded_settings(os.environ))
+    return open_workspace(embedded_settings(os.environ))
 
 
 def request_of(operator: DynamicTableRefreshOperator) -> RefreshRequest:

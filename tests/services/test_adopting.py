@@ -21,11 +21,12 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.batch import refresh
+from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.lifecycle import Registration, adopt, create
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 DATABASE = "adopted"
 MARCH = datetime(2024, 3, 2, tzinfo=UTC)
@@ -54,8 +55,8 @@ def settings(tmp_path: Path, hive_metastore: HiveMetastore) -> Settings:
 @pytest.fixture
 def workspace(settings: Settings) -> Iterator[Workspace]:
     """The state, open."""
-    with Workspace(settings) as opened:
-        opened.upgrade()
+    with open_workspace(settings) as opened:
+        upgrade(opened)
         yield opened
 
 

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.lifecycle import create
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 YAML = """
 defaults: {catalog: lake, database: sales}
@@ -45,7 +45,7 @@ NUMBERS, TOTAL, BIG = (TableIdentifier("lake", "sales", name) for name in ("numb
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
         opened.catalog("lake").create_database("sales", CatalogDatabase())
         yield opened
 

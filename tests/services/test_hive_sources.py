@@ -23,12 +23,13 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.readers import bind
+from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 DATABASE = "others"
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -51,8 +52,8 @@ def workspace(tmp_path: Path, hive_metastore: HiveMetastore) -> Iterator[Workspa
         "catalogs:\n- {name: lake, type: sql}\n"
         f"- {{name: hms, type: hive, default-database: {DATABASE}, connection-params: {{uri: '{hive_metastore.uri}'}}}}\n"
     )
-    with Workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as opened:
-        opened.upgrade()
+    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as opened:
+        upgrade(opened)
         yield opened
 
 

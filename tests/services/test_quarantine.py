@@ -31,7 +31,7 @@ from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 YAML = """
 defaults: {catalog: lake, database: sales, freshness: 1 day}
@@ -72,7 +72,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
         yield opened
 
 

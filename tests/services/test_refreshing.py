@@ -37,7 +37,7 @@ from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import settling
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 TOTAL = TableIdentifier("lake", "sales", "total")
@@ -67,7 +67,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
         yield opened
 
 
@@ -194,10 +194,10 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 definitions = load_definitions(Path({str(tmp_path / "sales.yaml")!r}))
 (table,) = [table for table in definitions.tables.values() if table.identifier.table == "numbers"]
-workspace = Workspace(embedded_settings({{"AIRFLOW_HOME": {str(tmp_path)!r}}}))
+workspace = open_workspace(embedded_settings({{"AIRFLOW_HOME": {str(tmp_path)!r}}}))
 begin(workspace, RefreshRequest(table, {{}}, datetime.now(UTC), "dead", "other"))
 os.kill(os.getpid(), signal.SIGKILL)
 """

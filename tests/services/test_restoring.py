@@ -74,7 +74,7 @@ import os, signal, sys
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 import airflow_dynamic_tables.services.tables.rollback as restoring
 
 def die(*arguments):
@@ -83,7 +83,7 @@ if sys.argv[3] == "landed":
     restoring.record_landed = die
 else:
     restoring.staged_table = die
-with Workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:
+with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:
     rollback(workspace, RollbackRequest(TableIdentifier("lake", "sales", "numbers"), 1, "dead", "somebody"))
 """
 

@@ -19,12 +19,12 @@ from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import leases, settling
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace, utc_now
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
         yield opened
 
 

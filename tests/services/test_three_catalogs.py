@@ -25,7 +25,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -73,7 +73,7 @@ def workspace(tmp_path: Path, shop: str, postgres_driver: Path, monkeypatch: pyt
     (tmp_path / "tables.yaml").write_text(TABLES.replace("DRIVER", str(postgres_driver)))
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", shop.replace("postgres@", "postgres:s3cr%40t@"))
     settings = embedded_settings({"AIRFLOW_HOME": str(tmp_path / "airflow")}, tmp_path / "catalogs.yaml")
-    with Workspace(settings) as opened:
+    with open_workspace(settings) as opened:
         yield opened
 
 

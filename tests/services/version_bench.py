@@ -18,7 +18,7 @@ from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 TOTAL = TableIdentifier("lake", "sales", "total")
@@ -42,7 +42,7 @@ class VersionBench:
 
     def __post_init__(self) -> None:
         settings = Settings(self.database_url, f"file://{self.folder}/warehouse")
-        self.workspace = Workspace(settings, lambda: datetime.now(UTC) + self.ahead)
+        self.workspace = open_workspace(settings, lambda: datetime.now(UTC) + self.ahead)
         (self.folder / "sales.yaml").write_text(YAML)
         self.definitions = load_definitions(self.folder / "sales.yaml")
 

@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 LOADER = '''"""Airflow DAGs of all dynamic tables."""
 from pathlib import Path
@@ -113,7 +113,7 @@ class Airflow:
     @contextmanager
     def workspace(self) -> Iterator[Workspace]:
         """Ledger and catalogs, as the tasks see them."""
-        with Workspace(Settings(self.state_url, self.warehouse.as_uri())) as workspace:
+        with open_workspace(Settings(self.state_url, self.warehouse.as_uri())) as workspace:
             yield workspace
 
     def rows(self, table: str, limit: int = 1000) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
@@ -35,7 +35,7 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DynamicTable:
 
 
 def refresh(parent: DynamicTable, schedule_time: datetime) -> None:
-    with Workspace(embedded_settings(os.environ)) as workspace:
+    with open_workspace(embedded_settings(os.environ)) as workspace:
         run(workspace, RefreshRequest(parent, {}, schedule_time, f"token-{schedule_time:%Y%m%d}", "test"), write_numbers)
 
 

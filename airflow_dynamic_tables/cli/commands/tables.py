@@ -18,6 +18,7 @@ from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
@@ -156,6 +157,6 @@ def rollback_table(arguments: Namespace) -> int:
 def upgrade_databases(arguments: Namespace) -> int:
     """Bring the databases of ledger and catalogs to this release's schema."""
     with workspace_of(arguments) as workspace:
-        workspace.upgrade()
+        upgrade(workspace)
     print("Ledger and catalogs are up to date.", file=sys.stderr)
     return OK
