@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.core.tables.schema import Column
 
@@ -26,7 +27,7 @@ class CatalogTable:
     columns: tuple[Column, ...] = ()
     comment: str | None = None
     partition_keys: tuple[str, ...] = ()
-    format: str = "iceberg"
+    format: str = DEFAULT_FORMAT
     location: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class CatalogDynamicTable:
     refresh_handler: RefreshHandler
     comment: str | None = None
     partition_keys: tuple[str, ...] = ()
-    format: str = "iceberg"
+    format: str = DEFAULT_FORMAT
     location: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
@@ -67,7 +68,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         partition_keys=declared.partitioned_by,
         formatters=formatters(entry, declared),
         options={**options, **declared.options},
-        format=declared.format or defaults.format or "iceberg",
+        format=declared.format or defaults.format or DEFAULT_FORMAT,
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
         comments=declared.columns,

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import Retention
 
 
@@ -41,7 +42,7 @@ class DynamicTable:
     partition_keys: tuple[str, ...] = ()
     formatters: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    format: str = "iceberg"
+    format: str = DEFAULT_FORMAT
     atomicity: str = "staged"
     retention: Retention = field(default_factory=Retention)
     comments: Mapping[str, str] = field(default_factory=dict)

@@ -50,14 +50,14 @@ class CommitRequest:
 class TableContent:
     """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
 
-    ``format`` is that of the table. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
+    ``format`` is that of the files. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
     has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
     """
 
     snapshot: str
     files: tuple[str, ...]
     schema: str
-    format: str = "iceberg"
+    format: str = "parquet"
     base_path: str | None = None
     partition_keys: tuple[str, ...] = ()
     parts: tuple[SourcePart, ...] = ()

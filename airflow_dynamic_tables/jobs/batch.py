@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import count, islice
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -17,6 +16,7 @@ from airflow_dynamic_tables.jobs.expectations import repeated, results, violatio
 from airflow_dynamic_tables.jobs.files import list_files, write_text
 from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.readers import bind
+from airflow_dynamic_tables.jobs.writers import write
 
 _CONF = {
     # Partition folders hold text; Spark would guess dates and numbers from it.
@@ -48,9 +48,9 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     frame, dropped = without_dropped(storable(_planned_rows(spark, plan)), plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
-    _write(frame, plan)
+    write(frame, plan)
     written = time.monotonic()
-    stored = spark.read.schema(frame.schema).format(_file_format(plan)).load(plan.data_location)
+    stored = spark.read.schema(frame.schema).format(plan.file_format).load(plan.data_location)
     rows, partitions, violations = _written(plan, stored)
     expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
     result = RefreshResult(
@@ -77,25 +77,6 @@ def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
     return frame.where(predicate(plan.partitions)) if plan.partitions else frame
 
 
-def _write(frame: DataFrame, plan: RefreshPlan) -> None:
-    """One file for a small partition, several for a large one: AQE rebalances by the partition keys.
-
-    Iceberg wants the keys inside the files, so copies of them name the folders. In Hive's layout the folders alone have them.
-    """
-    keys = [F.col(quote(key)) for key in plan.partition_keys]
-    balanced, folders = frame.hint("rebalance", *keys), list(plan.partition_keys)
-    if plan.format == "iceberg":
-        taken = {name.lower() for name in frame.columns}
-        folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(keys)))
-        for folder, key in zip(folders, keys, strict=True):
-            balanced = balanced.withColumn(folder, key)
-    balanced.write.mode("overwrite").partitionBy(*folders).format(_file_format(plan)).save(plan.data_location)
-
-
-def _file_format(plan: RefreshPlan) -> str:
-    return "parquet" if plan.format == "iceberg" else plan.format
-
-
 def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:
     """Rows in the stage, the partitions they are in, and how many violate each expectation, all counted in one pass."""
     keys = [F.col(quote(key)).cast("string") for key in plan.partition_keys]
@@ -104,7 +85,7 @@ def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str,
     partitions = tuple(dict(zip(plan.partition_keys, group, strict=False)) for group in groups)
     for partition in partitions:
         if nulls := [key for key, value in partition.items() if value is None]:
-            empty = "" if plan.format == "iceberg" else " or empty"  # for the name of a folder both are the same
+            empty = "" if plan.keys_in_files else " or empty"  # for the name of a folder both are the same
             raise ValueError(f"partition key {nulls[0]!r} is null{empty} in some rows; give them a value in the query")
     rows, *violating = (sum(group[len(keys) + number] for group in groups) for number in range(1 + len(violations)))
     in_order = tuple(sorted(partitions, key=lambda spec: tuple(spec.values()))) if keys else ()

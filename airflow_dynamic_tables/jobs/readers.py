@@ -22,8 +22,8 @@ def bind(spark: SparkSession, source: SourceBinding) -> None:
 def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
-    if source.format == "jdbc":
-        return _jdbc(spark, source)
+    if not source.has_files:
+        return _of_server(spark, source)
     schema = _schema(source)
     if source.parts:
         return reduce(DataFrame.union, (_part(spark, source, part) for part in source.parts))
@@ -35,7 +35,7 @@ def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
 
 
 def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
-    reader = spark.read.format("parquet" if source.format == "iceberg" else source.format).options(**source.options)
+    reader = spark.read.format(source.format).options(**source.options)
     # The files are names, not patterns: a partition value may hold brackets. And all of them are wanted.
     reader = reader.option("__globPaths__", "false").option("ignoreMissingFiles", "false")
     if part.base_path is not None:
@@ -65,7 +65,7 @@ def _value(text: str) -> Column:
     return F.lit(None if text == NULL_PARTITION else text)
 
 
-def _jdbc(spark: SparkSession, source: SourceBinding) -> DataFrame:
+def _of_server(spark: SparkSession, source: SourceBinding) -> DataFrame:
     options = dict(source.options)
     if source.password_variable is not None:
         if source.password_variable not in os.environ:
@@ -75,9 +75,9 @@ def _jdbc(spark: SparkSession, source: SourceBinding) -> DataFrame:
             )
         options["password"] = os.environ[source.password_variable]
     try:
-        return spark.read.format("jdbc").options(**options).load()
+        return spark.read.format(source.format).options(**options).load()
     except Exception as error:
-        if f"ClassNotFoundException: {options['driver']}" not in str(error):
+        if f"ClassNotFoundException: {options.get('driver')}" not in str(error):
             raise
         raise ValueError(
             f"source {source.identifier} needs the JDBC driver {options['driver']}; name its jar in the definition, for example "

@@ -27,6 +27,7 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 
 
 class StageState(StrEnum):
@@ -61,7 +62,7 @@ class Stage:
     opened_at: datetime
     lease_until: datetime
     partitions: tuple[Mapping[str, str], ...] = ()
-    format: str = "iceberg"
+    format: str = DEFAULT_FORMAT
     state: StageState = StageState.OPEN
 
     def overlaps(self, other: Stage) -> bool:

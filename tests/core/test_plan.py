@@ -1,6 +1,7 @@
 """Plan, result and error of a job: they survive being JSON, and half a file is no plan."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -33,7 +34,8 @@ bindings = st.builds(
 )
 plans = st.builds(
     RefreshPlan,
-    **dict.fromkeys(("token", "identifier", "action", "reason", "statement", "query", "stage", "format", "timezone"), text),
+    **dict.fromkeys(("token", "identifier", "action", "reason", "statement", "query", "stage", "file_format", "timezone"), text),
+    keys_in_files=st.booleans(),
     schedule_time=st.datetimes(timezones=offsets),
     partition_keys=tuples,
     partitions=specs,
@@ -83,7 +85,7 @@ def test_other_json_is_refused_by_name(document: type[Document], other: str) -> 
 
 
 def plan(schedule_time: datetime) -> RefreshPlan:
-    return RefreshPlan("t", "a.b.c", schedule_time, "FULL", "because", "SELECT 1", "SELECT 1", "/stage/t", "iceberg")
+    return RefreshPlan("t", "a.b.c", schedule_time, "FULL", "because", "SELECT 1", "SELECT 1", "/stage/t", "parquet", True)
 
 
 @pytest.mark.parametrize("field", ["sources", "partitions", "partition_keys", "schedule_time"])
@@ -97,6 +99,23 @@ def test_a_source_without_files_is_refused() -> None:
     fields = json.loads(plan(datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC"))).to_json())
     with pytest.raises(ValueError, match="not a RefreshPlan: 'files'"):
         RefreshPlan.from_json(json.dumps({**fields, "sources": [{"identifier": "a"}]}))
+
+
+@pytest.mark.parametrize(
+    ("table_format", "file_format", "keys_in_files"),
+    [("iceberg", "parquet", True), ("parquet", "parquet", False), ("orc", "orc", False)],
+)
+def test_a_plan_that_names_the_format_of_its_table_says_the_same_as_ever(
+    table_format: str, file_format: str, keys_in_files: bool
+) -> None:
+    """As the first release wrote them: such plans may still wait in quarantine."""
+    found = plan(datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC")))
+    fields = json.loads(found.to_json())
+    old = {name: value for name, value in fields.items() if name not in ("file_format", "keys_in_files")}
+    read = RefreshPlan.from_json(json.dumps({**old, "format": table_format}))
+    assert read == replace(found, file_format=file_format, keys_in_files=keys_in_files)
+    with pytest.raises(ValueError, match="not a RefreshPlan: 'later'"):
+        RefreshPlan.from_json(json.dumps({**old, "format": "later"}))
 
 
 def test_the_second_of_two_same_hours_stays_the_second() -> None:

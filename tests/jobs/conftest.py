@@ -28,7 +28,8 @@ def plan(tmp_path: Path) -> Plan:
             "statement": query,
             "query": query,
             "stage": f"file://{tmp_path}/stage/t1",
-            "format": "iceberg",
+            "file_format": "parquet",
+            "keys_in_files": True,
             "sources": sources,
         }
         return RefreshPlan(**{**values, **fields})

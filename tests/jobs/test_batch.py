@@ -51,7 +51,7 @@ def test_the_result_says_what_is_in_the_stage(spark: SparkSession, plan: Plan) -
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkSession, plan: Plan, kind: str) -> None:
     query = "SELECT day, n, h FROM VALUES (DATE'2024-01-01', 1, 'a b/c'), (DATE'2024-01-02', 2, '%') AS v(day, n, h)"
-    result = refresh(spark, plan(query, partition_keys=("day", "h"), format=kind))
+    result = refresh(spark, plan(query, partition_keys=("day", "h"), file_format=kind, keys_in_files=False))
     assert (result.rows, len(result.files)) == (2, 2)
     assert result.partitions == ({"day": "2024-01-01", "h": "a b/c"}, {"day": "2024-01-02", "h": "%"})
     assert [column.name for column in result.columns] == ["day", "n", "h"]
@@ -60,9 +60,9 @@ def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkS
         assert "/data/day=2024-01-0" in file.path
         assert file.path.endswith(f".{kind}")
         assert read(Path(file.path.removeprefix("file://"))).column_names == ["n"]
-    assert refresh(spark, plan("SELECT 1 AS a WHERE false", format=kind)).rows == 0
+    assert refresh(spark, plan("SELECT 1 AS a WHERE false", file_format=kind, keys_in_files=False)).rows == 0
     with pytest.raises(ValueError, match="null or empty"):
-        refresh(spark, plan("SELECT '' AS ds, 1 AS n", partition_keys=("ds",), format=kind))
+        refresh(spark, plan("SELECT '' AS ds, 1 AS n", partition_keys=("ds",), file_format=kind, keys_in_files=False))
 
 
 def test_only_planned_partitions_are_written(spark: SparkSession, plan: Plan) -> None:
@@ -142,7 +142,7 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
     nested = {"list": [1, None], "pairs": [("k", 1.5)], "deep": {"a b": 1, "c": [{"d": "x"}]}}
     assert row == numbers | {"text": "ä", "bytes": b"\x00\xff"} | times | nested
     content = staging.read(ObjectPath("sales", "t"))
-    source = SourceBinding("lake.sales.t", "t_0", "iceberg", content.snapshot, content.files, schema=content.schema)
+    source = SourceBinding("lake.sales.t", "t_0", content.format, content.snapshot, content.files, schema=content.schema)
     copied = refresh(spark, plan("SELECT * FROM t_0", source, stage=f"file://{tmp_path}/copy"))
     assert [column.type for column in copied.columns] == [column.type for column in result.columns]
     assert rows_of(copied) == rows_of(result)

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.schema import Column
 
 PLAN_FILE = "_plan.json"
@@ -34,11 +35,11 @@ class SourcePart:
 class SourceBinding:
     """One table the query reads, bound to one version of it.
 
-    ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads. Exactly ``files`` are read, with
-    ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL) when it is known; or, when
-    ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. Format ``jdbc`` has no files:
-    ``options`` say it all but the password, which the job finds in environment variable ``password_variable``. A source whose
-    files do not lie below one root has ``parts`` instead of ``files``.
+    ``view`` is the temporary view the job registers and ``RefreshPlan.query`` reads, ``format`` Spark's name of the reader.
+    Exactly ``files`` are read, with ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL)
+    when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
+    table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
+    variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
     """
 
     identifier: str
@@ -53,6 +54,7 @@ class SourceBinding:
     table: str | None = None
     password_variable: str | None = None
     parts: tuple[SourcePart, ...] = ()
+    has_files: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class RefreshPlan:
     ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
     ``query`` the same with temporary views and functions in the places of tables and of functions of catalogs. The job writes
     only below ``stage``.
+    Its data files have Spark's ``file_format``, and the partition columns in them, too, with ``keys_in_files``; otherwise only
+    the names of their folders have those.
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
     when this was planned, ``None`` before the first one.
@@ -92,7 +96,8 @@ class RefreshPlan:
     statement: str
     query: str
     stage: str
-    format: str
+    file_format: str
+    keys_in_files: bool
     partition_keys: tuple[str, ...] = ()
     partitions: tuple[Mapping[str, str], ...] = ()
     sources: tuple[SourceBinding, ...] = ()
@@ -130,13 +135,14 @@ class RefreshPlan:
 
     @classmethod
     def from_json(cls, text: str) -> RefreshPlan:
-        """Parse what :meth:`to_json` wrote.
+        """Parse what :meth:`to_json` wrote, or that of a release whose plans named the format of the table.
 
         :raises ValueError: when the text is not a plan.
         """
         return _parse(
             cls,
             text,
+            _with_layout,
             schedule_time=datetime.fromisoformat,
             data_timestamp=lambda time: time and datetime.fromisoformat(time),
             expectations=lambda items: tuple(map(Expectation.from_plain, items)),
@@ -225,9 +231,23 @@ def _source(values: Mapping[str, Any]) -> SourceBinding:
     return SourceBinding(**{**values, **lists, "parts": parts})
 
 
-def _parse(cls: type[_T], text: str, **converters: Callable[[Any], Any]) -> _T:
+def _with_layout(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a plan with what its files are like in the place of the table's format, which plans had at first."""
+    if "format" not in fields:
+        return fields
+    traits = FORMATS[fields["format"]]
+    others = {name: value for name, value in fields.items() if name != "format"}
+    return {**others, "file_format": traits.file_format, "keys_in_files": traits.keys_in_files}
+
+
+def _parse(
+    cls: type[_T],
+    text: str,
+    adapt: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
+    **converters: Callable[[Any], Any],
+) -> _T:
     try:
-        fields = json.loads(text)
+        fields = adapt(json.loads(text))
         return cls(**{name: converters.get(name, lambda value: value)(value) for name, value in fields.items()})
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a {cls.__name__}: {error}") from error

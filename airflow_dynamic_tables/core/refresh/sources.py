@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.formats import VIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +31,4 @@ class Source:
     @property
     def is_view(self) -> bool:
         """Whether a query of the catalog stands behind the name."""
-        return self.format == "view"
+        return self.format == VIEW

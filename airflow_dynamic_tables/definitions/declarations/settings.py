@@ -11,15 +11,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, did_you_mean, one_of
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
-
-SINK_FORMATS = ("iceberg", "parquet", "orc")
-
-
-PLANNED_SINK_FORMATS = ("delta", "jdbc")
-
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 
@@ -69,7 +64,7 @@ class Settings(Declaration):
     """Cron expression that overrides the one derived from the freshness."""
     timezone: Name | None = None
     """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
-    format: Annotated[str, Field(json_schema_extra={"enum": list(SINK_FORMATS)})] | None = None
+    format: Annotated[str, Field(json_schema_extra={"enum": list(sink_formats())})] | None = None
     """Format of the table; default `iceberg`."""
     atomicity: Annotated[str, Field(json_schema_extra={"enum": ["staged", "none"]})] | None = None
     """`staged` (the default): readers see the last version or the new one. `none`: allow a format that cannot do that."""
@@ -121,7 +116,7 @@ class Settings(Declaration):
     @field_validator("format")
     @classmethod
     def _check_format(cls, value: str | None) -> str | None:
-        return value and one_of(value, "table format", SINK_FORMATS, PLANNED_SINK_FORMATS)
+        return value and one_of(value, "table format", sink_formats(), sink_formats(Support.PLANNED))
 
     @field_validator("atomicity")
     @classmethod

@@ -6,15 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
+from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Support, source_formats
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
-
-SOURCE_FORMATS = ("parquet", "orc", "csv", "json", "iceberg", "hive", "jdbc", "view")
-
-
-FILE_FORMATS = ("parquet", "orc", "csv", "json")
-
-
-PLANNED_SOURCE_FORMATS = ("delta",)
 
 
 class SourceDeclaration(Declaration):
@@ -22,7 +15,7 @@ class SourceDeclaration(Declaration):
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
-    format: Annotated[str, Field(json_schema_extra={"enum": list(SOURCE_FORMATS)})]
+    format: Annotated[str, Field(json_schema_extra={"enum": list(source_formats())})]
     """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog."""
     path: Name | None = None
     """Folder or file that holds the data: a path or a URI; relative to this file."""
@@ -38,16 +31,18 @@ class SourceDeclaration(Declaration):
     @field_validator("format")
     @classmethod
     def _check_format(cls, value: str) -> str:
-        return one_of(value, "source format", SOURCE_FORMATS, PLANNED_SOURCE_FORMATS)
+        return one_of(value, "source format", source_formats(), source_formats(Support.PLANNED))
 
     @model_validator(mode="after")
     def _check_path(self) -> SourceDeclaration:
-        if self.format in FILE_FORMATS and self.path is None:
+        traits = FORMATS[self.format]
+        if traits.has_path and self.path is None:
             raise ValueError(f"a {self.format} source needs a 'path'")
-        if self.format not in FILE_FORMATS and self.path is not None:
+        if not traits.has_path and self.path is not None:
             raise ValueError(f"a source of format {self.format} is a table of its catalog and has no 'path'; remove it")
-        if self.format == "view" and (self.schema_ or self.partitioned_by or self.options):
+        if self.format == VIEW and (self.schema_ or self.partitioned_by or self.options):
             raise ValueError("a view source is a view of its catalog; give it nothing but a name, a format and a comment")
-        if self.format == "hive" and (self.schema_ or self.partitioned_by):
-            raise ValueError("a source of format hive has columns and partition keys from its metastore; remove them here")
+        if not traits.has_columns and (self.schema_ or self.partitioned_by):
+            named = f"a source of format {self.format}"
+            raise ValueError(f"{named} has columns and partition keys from its metastore; remove them here")
         return self

@@ -99,6 +99,7 @@ def _bind_jdbc(workspace: Workspace, source: Source, view: str) -> SourceBinding
         version=scan.version,
         options=scan.options,
         password_variable=variable if catalog.password is not None else None,
+        has_files=False,
     )
 
 
@@ -137,7 +138,7 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
     except UnsupportedError:
         if f"spark.sql.catalog.{identifier.catalog}" not in table.spark.conf:
             raise
-        return SourceBinding(str(identifier), view, "iceberg", staging.snapshot(identifier.path), table=identifier.sql)
+        return SourceBinding(str(identifier), view, "parquet", staging.snapshot(identifier.path), table=identifier.sql)
     return SourceBinding(
         identifier=str(identifier),
         view=view,

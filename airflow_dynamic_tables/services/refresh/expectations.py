@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult, RowCount
+from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ExpectationError, QuarantinedError
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-def check(workspace: Workspace, bounds: tuple[RowCount, ...], planned: RefreshPlan, result: RefreshResult) -> None:
+def check(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, result: RefreshResult) -> None:
     """Keep what was found in the ledger, then decide.
 
-    :param bounds: how many rows may be written; the other expectations were counted by the job.
+    How many rows may be written is decided here; the other expectations were counted by the job.
+
     :raises ExpectationError: when one with the action ``fail`` is violated.
     :raises QuarantinedError: when one with the action ``quarantine`` is.
     """
-    found = (*result.expectations, *_row_counts(workspace, bounds, planned, result.rows))
+    found = (*result.expectations, *_row_counts(workspace, table, planned, result.rows))
     if not found:
         return
     workspace.ledger.update_refresh(
@@ -44,17 +45,14 @@ def check(workspace: Workspace, bounds: tuple[RowCount, ...], planned: RefreshPl
         )
 
 
-def _row_counts(
-    workspace: Workspace, bounds: tuple[RowCount, ...], planned: RefreshPlan, rows: int
-) -> tuple[ExpectationResult, ...]:
-    before = _rows_before(workspace, planned) if any(bound.compares for bound in bounds) else None
-    return tuple(bound.check(rows, before) for bound in bounds)
+def _row_counts(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, rows: int) -> tuple[ExpectationResult, ...]:
+    before = _rows_before(workspace, table, planned) if any(bound.compares for bound in table.row_counts) else None
+    return tuple(bound.check(rows, before) for bound in table.row_counts)
 
 
-def _rows_before(workspace: Workspace, planned: RefreshPlan) -> int | None:
+def _rows_before(workspace: Workspace, table: DynamicTable, planned: RefreshPlan) -> int | None:
     """How many rows the stage replaces in the last version; a planned partition that this lacks counts as an average one."""
-    identifier = TableIdentifier.parse(planned.identifier)
-    counts = workspace.staging(identifier, planned.format).count(identifier.path, planned.partitions)
+    counts = workspace.staging(table.identifier, table.format).count(table.identifier.path, planned.partitions)
     if counts is None or not counts.partitions:
         return None
     missing = len(planned.partitions) - counts.held

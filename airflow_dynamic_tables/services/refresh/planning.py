@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.ledger.base import Stage
@@ -28,6 +29,7 @@ def plan(
     sources = bind_sources(workspace, table, request.sources)
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
     query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    traits = FORMATS[table.format]
     return RefreshPlan(
         token=request.token,
         identifier=str(table.identifier),
@@ -37,7 +39,8 @@ def plan(
         statement=statement(table.expanded_query, stage.partitions),
         query=query,
         stage=stage.location,
-        format=table.format,
+        file_format=traits.file_format,
+        keys_in_files=traits.keys_in_files,
         partition_keys=table.partition_keys,
         partitions=stage.partitions,
         sources=sources,

@@ -179,8 +179,8 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
     sys.audit("airflow_dynamic_tables.commit", token)
     result = read_result(planned)
     with steps.step("commit"):
-        check(workspace, request.table.row_counts, planned, result)
-        version = land(workspace, planned, result, before_publish=lambda: _publishing(workspace, result))
+        check(workspace, request.table, planned, result)
+        version = land(workspace, planned, request.table.format, result, lambda: _publishing(workspace, result))
     sys.audit("airflow_dynamic_tables.published", token)
     try:
         record_landed(workspace, token, version, _measured(steps, result))

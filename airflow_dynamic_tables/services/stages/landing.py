@@ -43,7 +43,9 @@ def versions_read(planned: RefreshPlan) -> dict[str, str]:
     return {source.identifier: source.version for source in planned.sources}
 
 
-def land(workspace: Workspace, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]) -> Version:
+def land(
+    workspace: Workspace, planned: RefreshPlan, table_format: str, result: RefreshResult, before_publish: Callable[[], None]
+) -> Version:
     """Make the stage visible in one step; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
     identifier = TableIdentifier.parse(planned.identifier)
     context = StagingContext(
@@ -54,5 +56,5 @@ def land(workspace: Workspace, planned: RefreshPlan, result: RefreshResult, befo
         partitions=planned.partitions,
         comment=planned.comment,
     )
-    staged = workspace.staging(identifier, planned.format).stage(context)
+    staged = workspace.staging(identifier, table_format).stage(context)
     return staged.commit(CommitRequest(result, planned.data_timestamp, versions_read(planned)), before_publish)

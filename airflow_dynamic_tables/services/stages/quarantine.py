@@ -59,7 +59,7 @@ def publish(workspace: Workspace, token: str) -> Version:
     ledger.move_stage(token, (StageState.QUARANTINED,), StageState.COMMITTING, process=current_process(), lease_until=lease)
     try:
         with lease_kept(workspace, token):
-            version = land(workspace, planned, result, before_publish=lambda: _check_up_to_date(workspace, stage, planned))
+            version = land(workspace, planned, stage.format, result, lambda: _check_up_to_date(workspace, stage, planned))
     except (StageRejectedError, ConflictError):
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
         raise

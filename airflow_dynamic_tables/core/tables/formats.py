@@ -1,0 +1,70 @@
+"""The formats of tables: their names, and what everybody may know of each; the registry in ``formats`` finds what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Support(Enum):
+    """Whether this release can do something."""
+
+    NO = "no"
+    PLANNED = "planned"
+    YES = "yes"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """One format: whether dynamic tables have it (``sink``), and tables that nobody here refreshes (``source``).
+
+    ``file_format`` is Spark's name of the files that a refresh writes. Partition columns are in these files, too, with
+    ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
+    it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows.
+    """
+
+    name: str
+    sink: Support = Support.NO
+    source: Support = Support.NO
+    file_format: str = ""
+    keys_in_files: bool = False
+    has_path: bool = False
+    has_columns: bool = True
+
+
+DEFAULT_FORMAT = "iceberg"
+"""Format of a table that does not say."""
+
+VIEW = "view"
+"""Format of a source that is a view of its catalog."""
+
+FORMATS = {
+    found.name: found
+    for found in (
+        TableFormat("parquet", Support.YES, Support.YES, file_format="parquet", has_path=True),
+        TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True),
+        TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
+        TableFormat("json", source=Support.YES, file_format="json", has_path=True),
+        TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True),
+        TableFormat("hive", source=Support.YES, has_columns=False),
+        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES),
+        TableFormat(VIEW, source=Support.YES),
+        TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),
+    )
+}
+"""Every format by its name. Whoever adds one adds a line here and one to the registry of ``formats``."""
+
+
+def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
+    """Names of the formats that dynamic tables may have, the default one first."""
+    return tuple(sorted(_names(lambda found: found.sink is support), key=lambda name: name != DEFAULT_FORMAT))
+
+
+def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
+    """Names of the formats that tables may have which nobody here refreshes."""
+    return _names(lambda found: found.source is support)
+
+
+def _names(has_trait: Callable[[TableFormat], bool]) -> tuple[str, ...]:
+    return tuple(name for name, found in FORMATS.items() if has_trait(found))
