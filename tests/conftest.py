@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
-from fault_report import FaultReport
 from hypothesis import settings
-from metastore_server import HiveMetastore, running_metastore
-from plain_spark import PlainSpark, running_plain_spark
-from postgres_server import PostgresServer, postgres_binaries, running_postgres
 
 from airflow_dynamic_tables.clients.database.engine import Database
+from tests.support.faults.report import FaultReport
+from tests.support.metastore import HiveMetastore, running_metastore
+from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
+from tests.support.spark import PlainSpark, running_plain_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,3 +140,11 @@ def empty_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("state") / "state.db"
     Database(f"sqlite:///{path}").upgrade()
     return path
+
+
+@pytest.fixture(scope="session")
+def catalogs_url(postgres: PostgresServer) -> str:
+    """A database at the newest schema, shared by all tests of ``sql`` catalogs: each has a catalog name of its own."""
+    url = postgres.create_database("catalogs")
+    Database(url).upgrade()
+    return url

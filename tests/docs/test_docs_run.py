@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from metastore_server import HiveMetastore
 
 from airflow_dynamic_tables.cli.command_table import COMMANDS, Group
+from tests.support.metastore import HiveMetastore
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer
 from sqlalchemy import MetaData, text
-from victims import Site
 
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
+from tests.support.faults.victims import Site
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, data_files
-from victims import Attempt, Child, Site, refresh, sweep, victim
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.running import begin
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files
+from tests.support.faults.victims import Attempt, Child, Site, refresh, sweep, victim
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))

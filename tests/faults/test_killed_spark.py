@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, data_files
-from victims import Attempt, Site, refresh, start, sweep
 
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.runners.spark_submit import submit
 from airflow_dynamic_tables.services.refresh.running import run
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files
+from tests.support.faults.victims import Attempt, Site, refresh, start, sweep
 
 SPARK = SparkSettings(
     conf={

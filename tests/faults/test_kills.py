@@ -7,9 +7,10 @@ from collections.abc import Callable
 from itertools import cycle, product
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, data_files, versions
-from victims import KILL, Attempt, Site, refresh, sweep, victim
+
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files, versions
+from tests.support.faults.victims import KILL, Attempt, Site, refresh, sweep, victim
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
 AFTER = ("landed", "published", "completed")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import s3fs
-from fault_report import FaultReport
-from object_store import BUCKET, ObjectStore, running_object_store
-from truth import check_all_settled, content
-from victims import Attempt, Site, refresh, sweep, victim, when_leases_are_over
+
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content
+from tests.support.faults.victims import Attempt, Site, refresh, sweep, victim, when_leases_are_over
+from tests.support.object_store import BUCKET, ObjectStore, running_object_store
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))

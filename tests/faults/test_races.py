@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, versions
-from victims import Attempt, Site, race
+
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, versions
+from tests.support.faults.victims import Attempt, Site, race
 
 CI = {2: 8, 4: 8, 8: 4}
 LONG = {2: 40, 4: 40, 8: 20}

@@ -33,11 +33,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_report import FaultReport
-from iceberg_reader import IcebergReader, Rota
-from postgres_server import PostgresServer
-from row_digests import rows_digest, text, total
-from watchers import FAILED, Report, watching
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import write_text
@@ -52,6 +47,11 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.faults.iceberg_reader import IcebergReader, Rota
+from tests.support.faults.report import FaultReport
+from tests.support.faults.row_digests import rows_digest, text, total
+from tests.support.faults.watchers import FAILED, Report, watching
+from tests.support.postgres import PostgresServer
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """

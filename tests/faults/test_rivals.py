@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from fault_report import FaultReport
-from parquet_reader import ROWS, TORN, ParquetReader
-from watchers import FAILED, Report, Sight, watching
+
+from tests.support.faults.parquet_reader import ROWS, TORN, ParquetReader
+from tests.support.faults.report import FaultReport
+from tests.support.faults.watchers import FAILED, Report, Sight, watching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, data_files
-from victims import Attempt, Site, refresh, refresh_in
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.files import read_text, write_text
@@ -18,6 +15,9 @@ from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.running import run
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files
+from tests.support.faults.victims import Attempt, Site, refresh, refresh_in
 
 pytestmark = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
-from fault_report import FaultReport
-from postgres_server import PostgresServer, running_postgres
-from truth import check_all_settled, content, data_files, versions
-from victims import Attempt, Site, refresh, sweep, when_leases_are_over
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.exceptions import CommitUnknownError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from tests.support.faults.cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files, versions
+from tests.support.faults.victims import Attempt, Site, refresh, sweep, when_leases_are_over
+from tests.support.postgres import PostgresServer, running_postgres
 
 pytestmark = pytest.mark.postgres
 

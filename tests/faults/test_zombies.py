@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from fault_report import FaultReport
-from truth import check_all_settled, content, data_files, versions
-from victims import STOP, Attempt, Child, Site, refresh, sweep, victim, when_leases_are_over
 
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import StageState
+from tests.support.faults.report import FaultReport
+from tests.support.faults.truth import check_all_settled, content, data_files, versions
+from tests.support.faults.victims import STOP, Attempt, Child, Site, refresh, sweep, victim, when_leases_are_over
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 ZOMBIE = Attempt("zombie", {"1": [666], "3": [666]}, planned=("1", "3"))

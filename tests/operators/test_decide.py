@@ -13,7 +13,6 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
-from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -27,6 +26,7 @@ from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
+from tests.support.pyarrow_job import write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 TABLE = """

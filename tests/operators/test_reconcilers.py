@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
@@ -20,6 +19,7 @@ from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.pyarrow_job import write_numbers
 
 
 @pytest.fixture

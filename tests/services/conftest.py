@@ -8,10 +8,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from postgres_server import PostgresServer
-from version_bench import VersionBench
 
 from airflow_dynamic_tables.clients.database.engine import Database
+from tests.support.benches.versions import VersionBench
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

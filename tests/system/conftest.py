@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_stand_in
 import pytest
-from postgres_server import PostgresServer
-from real_airflow import Airflow, Stack, embedded, running
+
+from tests.support import cluster_stand_in
+from tests.support.airflow import Airflow, Stack, embedded, running
+from tests.support.postgres import PostgresServer
 
 SOURCES = """
   - name: orders

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fault_report import FaultReport
-from real_airflow import Stack, until
+
+from tests.support.airflow import Stack, until
+from tests.support.faults.report import FaultReport
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
 

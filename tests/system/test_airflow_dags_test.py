@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from real_airflow import Airflow
 
 from airflow_dynamic_tables.ledger.base import RefreshState
+from tests.support.airflow import Airflow
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

@@ -18,11 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import cluster_stand_in
 import psutil
 import pytest
-from fault_report import FaultReport
-from real_airflow import Stack, jobs_of, until
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -33,6 +30,9 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support import cluster_stand_in
+from tests.support.airflow import Stack, jobs_of, until
+from tests.support.faults.report import FaultReport
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(2400)]
 

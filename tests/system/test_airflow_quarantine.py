@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from real_airflow import Stack, until
 
 from airflow_dynamic_tables.ledger.base import RefreshState
+from tests.support.airflow import Stack, until
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres]
 

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from real_airflow import Stack, jobs_of, until
 
 from airflow_dynamic_tables.ledger.base import RefreshState
+from tests.support.airflow import Stack, jobs_of, until
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres]
 

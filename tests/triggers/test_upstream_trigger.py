@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from airflow.sdk._shared.module_loading import import_string
-from pyarrow_job import write_numbers
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -20,6 +19,7 @@ from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+from tests.support.pyarrow_job import write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 AN_HOUR = timedelta(hours=1)

@@ -1,0 +1,1 @@
+"""What only one type of catalog promises, and the manager of them all."""

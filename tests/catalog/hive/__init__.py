@@ -1,0 +1,1 @@
+"""The ``hive`` catalog, on a real metastore."""

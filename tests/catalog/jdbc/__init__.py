@@ -1,0 +1,1 @@
+"""The ``jdbc`` catalog, on a real PostgreSQL."""

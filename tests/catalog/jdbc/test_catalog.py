@@ -1,0 +1,185 @@
+"""A PostgreSQL server as a catalog to read: what it lists, in Spark's types, and what Spark reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
+from airflow_dynamic_tables.clients.postgres.types import spark_type
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    DatabaseNotFoundError,
+    FunctionNotFoundError,
+    InvalidPartitionError,
+    PartitionNotFoundError,
+    TableNotFoundError,
+)
+from tests.support.postgres import PostgresServer
+
+pytestmark = pytest.mark.postgres
+SHOP = """
+CREATE SCHEMA crm;
+CREATE SCHEMA "Ümläut";
+CREATE TABLE orders (id bigint PRIMARY KEY, day date NOT NULL, amount numeric(10,2));
+COMMENT ON TABLE orders IS 'What was bought';
+COMMENT ON COLUMN orders.day IS 'When';
+INSERT INTO orders SELECT i, DATE '2024-01-01' + i::int % 3, i FROM generate_series(1, 30) i;
+CREATE TABLE crm.customers (id bigint, name text);
+CREATE TABLE "Ümläut"."a.b ""c" ("D:e" int);
+CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;
+CREATE TABLE parts (id int, ds date) PARTITION BY LIST (ds);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN ('2024-01-01');
+CREATE TABLE nothing (id int);
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(postgres: PostgresServer) -> str:
+    """URL of a database with tables."""
+    url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
+    with psycopg.connect(url) as connection:
+        connection.execute(SHOP)
+        connection.execute(f"COMMENT ON DATABASE {url.rpartition('/')[2]} IS 'The shop'")
+    return url
+
+
+@pytest.fixture
+def catalog(shop: str) -> Iterator[JdbcCatalog]:
+    opened = JdbcCatalog("pg", shop)
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def path(catalog: JdbcCatalog, name: str) -> ObjectPath:
+    return ObjectPath(catalog.default_database, name)
+
+
+def test_databases(catalog: JdbcCatalog) -> None:
+    assert {catalog.default_database, "postgres"} <= set(catalog.list_databases())
+    assert not {"template0", "template1"} & set(catalog.list_databases())
+    assert catalog.get_database(catalog.default_database) == CatalogDatabase("The shop")
+    assert not catalog.database_exists("nowhere")
+    with pytest.raises(DatabaseNotFoundError, match="Database nowhere does not exist in catalog pg"):
+        catalog.get_database("nowhere")
+
+
+def test_tables_of_schema_public_go_by_their_own_names(catalog: JdbcCatalog) -> None:
+    listed = catalog.list_tables(catalog.default_database)
+    assert listed == ["big", "crm.customers", "nothing", "orders", "parts", 'Ümläut.a.b "c']
+    assert catalog.get_table(path(catalog, "public.orders")) == catalog.get_table(path(catalog, "orders"))
+    for name in listed:
+        assert catalog.table_exists(path(catalog, name))
+    assert not catalog.table_exists(path(catalog, "customers"))
+    assert not catalog.table_exists(ObjectPath("nowhere", "orders"))
+    for missing in (path(catalog, "customers"), ObjectPath("nowhere", "orders")):
+        with pytest.raises(TableNotFoundError):
+            catalog.get_table(missing)
+    with pytest.raises(TableNotFoundError):
+        catalog.get_table(path(catalog, "orders"), version="1")
+
+
+def test_a_table_with_its_comments(catalog: JdbcCatalog, shop: str) -> None:
+    table = catalog.get_table(path(catalog, "orders"))
+    assert table.columns == (
+        Column("id", "bigint", nullable=False),
+        Column("day", "date", nullable=False, comment="When"),
+        Column("amount", "decimal(10,2)"),
+    )
+    assert (table.comment, table.format) == ("What was bought", "jdbc")
+    assert table.location == "jdbc:" + shop.replace("postgres@", "")
+    assert catalog.get_table(path(catalog, 'Ümläut.a.b "c')).columns == (Column("D:e", "int"),)
+
+
+def test_what_it_cannot_hold_is_empty_or_missing(catalog: JdbcCatalog) -> None:
+    assert not isinstance(catalog, ReadableWritableCatalog)
+    database = catalog.default_database
+    assert catalog.list_views(database) == catalog.list_dynamic_tables(database) == catalog.list_functions(database) == []
+    assert catalog.get_table_statistics(path(catalog, "orders")) == TableStatistics()
+    assert catalog.get_column_statistics(path(catalog, "orders")) == {}
+    with pytest.raises(FunctionNotFoundError):
+        catalog.get_function(path(catalog, "f"))
+    with pytest.raises(PartitionNotFoundError):
+        catalog.get_partition(path(catalog, "orders"), {"day": "2024-01-01"})
+    with pytest.raises(InvalidPartitionError):
+        catalog.list_partitions(path(catalog, "orders"))
+
+
+@pytest.mark.parametrize(
+    ("formatted", "expected"),
+    [
+        ("timestamp(3) with time zone", "timestamp"),
+        ("time without time zone", "timestamp"),
+        ("numeric", "decimal(38,18)"),
+        ("numeric(50,3)", "decimal(38,0)"),
+        ("numeric(10,2)[]", "array<decimal(10,2)>"),
+        ("character varying(20)", "string"),
+        ("bit(1)", "boolean"),
+        ("bit(3)", "binary"),
+        ("bit varying(3)", "string"),
+        ('crm."Mood"', "string"),
+        ("integer[]", "array<int>"),
+    ],
+)
+def test_types(formatted: str, expected: str) -> None:
+    assert spark_type(formatted) == expected
+
+
+def test_a_scan_knows_no_password_and_finds_its_bounds(shop: str) -> None:
+    catalog = JdbcCatalog("pg", shop.replace("postgres@", "postgres:secret@"))
+    scan = catalog.scan(path(catalog, "orders"), {"partitionColumn": "day", "numPartitions": "2"})
+    assert "secret" not in repr(scan)
+    assert catalog.password == "secret"
+    assert (scan.options["lowerBound"], scan.options["upperBound"]) == ("2024-01-01", "2024-01-03")
+    assert (scan.options["numPartitions"], scan.options["dbtable"]) == ("2", '"public"."orders"')
+    assert catalog.scan(path(catalog, "nothing"), {"partitionColumn": "id"}).options["lowerBound"] == "0"
+    with pytest.raises(ConfigurationError, match="orders has no column 'dy' to read partitions by; it has id, day, amount"):
+        catalog.scan(path(catalog, "orders"), {"partitionColumn": "dy"})
+    with pytest.raises(TableNotFoundError):
+        catalog.scan(path(catalog, "customers"), {})
+    catalog.close()
+
+
+def test_a_snapshot_is_held_until_the_catalog_is_closed(catalog: JdbcCatalog, shop: str) -> None:
+    scan = catalog.scan(path(catalog, "crm.customers"), {})
+    with psycopg.connect(shop) as writer:
+        writer.execute("INSERT INTO crm.customers VALUES (1, 'ada')")
+    with psycopg.connect(shop) as reader:
+        reader.execute(scan.options["sessionInitStatement"])
+        assert reader.execute("SELECT count(*) FROM crm.customers").fetchone() == (0,)
+    catalog.close()
+    with psycopg.connect(shop) as reader, pytest.raises(psycopg.DatabaseError, match="snapshot"):
+        reader.execute(scan.options["sessionInitStatement"])
+
+
+def test_a_lost_connection_is_made_anew(catalog: JdbcCatalog, shop: str) -> None:
+    catalog.scan(path(catalog, "orders"), {})
+    with psycopg.connect(shop, autocommit=True) as killer:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        killer.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    with pytest.raises(CatalogUnavailableError, match=r"Cannot read jdbc:postgresql://127\.0\.0\.1"):
+        catalog.scan(path(catalog, "orders"), {})
+    assert catalog.scan(path(catalog, "orders"), {}).version.startswith("snapshot:")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "message"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/db", CatalogUnavailableError, "Cannot read jdbc:postgresql://127.0.0.1:1/db of"),
+        ("mysql://me:secret@host/db", ConfigurationError, "mysql is not supported; a jdbc catalog reads PostgreSQL"),
+        ("me:secret", ConfigurationError, "the URL is malformed"),
+    ],
+)
+def test_no_password_in_an_error(url: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        JdbcCatalog("pg", url).open()
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,1 @@
+"""The ``sql`` catalog, on SQLite and PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The command line, run in a project's folder."""

@@ -1,0 +1,1 @@
+"""The clients of outside systems, each on the real one."""

@@ -1,0 +1,1 @@
+"""The database under catalog and ledger."""

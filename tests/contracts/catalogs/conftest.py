@@ -1,0 +1,109 @@
+"""Every type of catalog joins here; the contract suite then runs over it: in memory, SQLite, PostgreSQL, Hive metastores."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
+from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogTable
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from tests.contracts.catalogs.samples import KINDS, TABLE, Contract, Filled, Limits
+from tests.support.catalogs import empty_hive_catalog, new_name
+from tests.support.metastore import HiveMetastore
+
+SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def _in_temporary_folder(table: AnyTable) -> AnyTable:
+    """A table whose folder a metastore can make."""
+    if isinstance(table, CatalogTable) and table.location is not None:
+        return replace(table, location=f"file://{tempfile.gettempdir()}/dynamic-tables-contract")
+    return table
+
+
+HIVE_LIMITS = Limits(
+    names=("orders", "select", "a_b", "1", "_", "x" * 120),
+    case_sensitive=False,
+    renames_databases=False,
+    tables=20,
+    partitions=60,
+    kept=_in_temporary_folder,
+)
+
+
+HIVE = {"hive": "hive_metastore", "hive on postgres": "hive_metastore_on_postgres"}
+
+
+@pytest.fixture(params=["memory", *SQL, "hive", pytest.param("hive on postgres", marks=pytest.mark.postgres)])
+def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Contract]:
+    """Every type of catalog that can be written; one more joins by a parameter here."""
+    name, made = new_name(), list[ReadableWritableCatalog]()
+    if request.param == "memory":
+        only = MemoryCatalog(name)
+        yield Contract(lambda: only, Limits(shared=False))
+        return
+    metastore: HiveMetastore | None = None
+    if request.param in HIVE:
+        metastore = request.getfixturevalue(HIVE[request.param])
+        empty_hive_catalog(name, metastore).close()
+    elif request.param == "sqlite":
+        url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
+    else:
+        url = str(request.getfixturevalue("catalogs_url"))
+
+    def client() -> ReadableWritableCatalog:
+        if metastore is not None:
+            made.append(HiveCatalog(name, Metastore(metastore.uri)))
+        else:
+            made.append(SqlCatalog(name, Database(url), f"file://{tmp_path}/warehouse"))
+        return made[-1]
+
+    yield Contract(client, HIVE_LIMITS if metastore is not None else Limits())
+    for catalog in made:
+        catalog.close()
+
+
+@pytest.fixture
+def limits(contract: Contract) -> Limits:
+    """What the catalog does differently."""
+    return contract.limits
+
+
+@pytest.fixture
+def catalog(contract: Contract) -> ReadableWritableCatalog:
+    """An empty catalog of every type, opened."""
+    made = contract.client()
+    made.open()
+    return made
+
+
+@pytest.fixture
+def sales(catalog: ReadableWritableCatalog) -> ReadableWritableCatalog:
+    """A catalog with an empty database ``sales``."""
+    catalog.create_database("sales", CatalogDatabase())
+    return catalog
+
+
+@pytest.fixture(params=KINDS)
+def table(request: pytest.FixtureRequest, limits: Limits) -> AnyTable:
+    """A table of every kind, as the catalog keeps it."""
+    return limits.kept(KINDS[request.param])
+
+
+@pytest.fixture
+def filled(sales: ReadableWritableCatalog, limits: Limits) -> Filled:
+    """A catalog to be read; one that cannot be written joins by overriding this."""
+    for name in ("customers", "orders"):
+        sales.create_table(ObjectPath("sales", name), limits.kept(TABLE))
+    return Filled(sales, "sales", ("customers", "orders"), ("id", "price"))

@@ -1,0 +1,46 @@
+"""Every format that stages joins here with a factory; the contract suite then runs over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
+from tests.support.benches.hive import hive_bench
+from tests.support.benches.staging import Bench
+from tests.support.metastore import HiveMetastore
+from tests.support.postgres import PostgresServer
+
+
+@pytest.fixture(
+    params=[
+        "iceberg/sqlite",
+        pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
+        "parquet/derby",
+        pytest.param("orc/postgres", marks=pytest.mark.postgres),
+    ]
+)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if not request.param.startswith("iceberg"):
+        derby = request.param.endswith("/derby")
+        server: HiveMetastore = request.getfixturevalue("hive_metastore" if derby else "hive_metastore_on_postgres")
+        with closing(Metastore(server.uri)) as metastore:
+            yield hive_bench(metastore, tmp_path, request.param.partition("/")[0])
+        return
+    if request.param == "iceberg/postgres":
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        database = Database(postgres.create_database(f"staging_{uuid4().hex}"))
+        database.upgrade()
+    else:
+        database = Database(f"sqlite:///{tmp_path}/state.db")
+    catalog = SqlCatalog("lake", database, f"file://{tmp_path}/warehouse")
+    catalog.open()
+    yield Bench(IcebergStaging(catalog.iceberg))
+    catalog.close()

@@ -1,0 +1,385 @@
+"""What a ledger does, whatever database keeps it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import metadata
+from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
+from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.sql import SqlLedger
+from tests.support.postgres import PostgresServer
+from tests.support.processes import at_once
+
+NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
+TABLE = "lake.`Umsätze`.`a.b \"quoted\" 'n' 売上`"
+STAGE = Stage(
+    token="t1",
+    table=TABLE,
+    location="s3://bucket/warehouse/sales.db/daily_revenue/_staging/t1",
+    owner="dag/run/refresh",
+    process="host/4711/1704196800",
+    opened_at=NOON,
+    lease_until=NOON + timedelta(minutes=5),
+    partitions=({"ds": "2024-01-01", "land": "Österreich"}, {"ds": "2024-01-02", "land": "日本"}),
+)
+REFRESH = Refresh(
+    token="t1",
+    table=TABLE,
+    action="PARTITIONS",
+    reason="scheduled: ds=2024-01-01",
+    state=RefreshState.SUCCEEDED,
+    schedule_time=NOON,
+    started_at=NOON + timedelta(seconds=1),
+    finished_at=NOON + timedelta(seconds=62, microseconds=345678),
+    data_timestamp=NOON,
+    version=7,
+    snapshot="8412341234123412341",
+    partitions=({"ds": "2024-01-01"},),
+    rows=3_000_000_000,
+    bytes=5_000_000_000_000,
+    files=12,
+    seconds={"begin": 0.25, "job": 59.5, "commit": 1.0},
+    sources={"lake.raw.orders": "files:00ff", "lake.raw.länder": "123"},
+    application_id="local-1704196800000",
+    error=None,
+    expectations=(
+        ExpectationResult("positive", "warn", 3_000_000_000),
+        ExpectationResult("row_count", "quarantine", 1, "12 rows, fewer than half of 30"),
+    ),
+)
+MINIMAL = Refresh("t2", TABLE, "FULL", "", RefreshState.RUNNING, NOON, NOON)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: PostgresServer) -> str:
+    """A database at the newest schema."""
+    url = postgres.create_database("ledgers")
+    Database(url).upgrade()
+    return url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> str:
+    """A database whose ledger is empty."""
+    if request.param == "sqlite":
+        return f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
+    found = str(request.getfixturevalue("postgres_url"))
+    with Database(found).transaction() as connection:
+        for table in metadata.sorted_tables:
+            connection.execute(table.delete())
+    return found
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[SqlLedger]:
+    """An empty ledger."""
+    made = SqlLedger(Database(url))
+    yield made
+    made.close()
+
+
+class TestStages:
+    def test_an_opened_stage_comes_back_whole(self, ledger: SqlLedger) -> None:
+        assert ledger.open_stage(STAGE) == ()
+        assert ledger.get_stage("t1") == STAGE
+        assert ledger.list_stages() == [STAGE]
+
+    def test_an_unknown_token(self, ledger: SqlLedger) -> None:
+        assert ledger.get_stage("t1") is None
+        assert ledger.list_stages() == []
+
+    def test_times_of_any_zone_are_the_same_moment_in_utc(self, ledger: SqlLedger) -> None:
+        local = NOON.astimezone(ZoneInfo("Asia/Kathmandu"))
+        ledger.open_stage(replace(STAGE, opened_at=local))
+        found = ledger.get_stage("t1")
+        assert found is not None
+        assert found.opened_at == local
+        assert found.opened_at.tzinfo is UTC
+
+    def test_a_naive_time_is_refused(self, ledger: SqlLedger) -> None:
+        with pytest.raises(Exception, match="has no time zone"):
+            ledger.open_stage(replace(STAGE, opened_at=datetime(2024, 1, 1)))  # noqa: DTZ001 - the point of the test
+        assert ledger.get_stage("t1") is None
+
+    def test_opening_the_same_token_again_is_the_same_stage(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        assert ledger.open_stage(replace(STAGE, location="elsewhere")) == ()
+        assert ledger.list_stages() == [STAGE]
+
+    @pytest.mark.parametrize("state", [state for state in StageState if state is not StageState.OPEN])
+    def test_a_token_is_used_once(self, ledger: SqlLedger, state: StageState) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", UNFINISHED, state)
+        with pytest.raises(ConflictError, match=f"t1 .* is {state} already; a new try needs a new token"):
+            ledger.open_stage(STAGE)
+
+    @pytest.mark.parametrize(
+        ("mine", "theirs"),
+        [
+            ((), ()),
+            (({"ds": "1"},), ()),
+            ((), ({"ds": "1"},)),
+            (({"ds": "1"}, {"ds": "2"}), ({"ds": "2"}, {"ds": "3"})),
+            (({"ds": "1", "hh": "00"},), ({"ds": "1"},)),
+            (({"ds": "1"},), ({"hh": "00"},)),
+        ],
+    )
+    def test_overlapping_stages_are_in_the_way(
+        self, ledger: SqlLedger, mine: tuple[dict[str, str], ...], theirs: tuple[dict[str, str], ...]
+    ) -> None:
+        older = replace(STAGE, token="older", partitions=theirs)
+        ledger.open_stage(older)
+        assert ledger.open_stage(replace(STAGE, partitions=mine)) == (older,)
+        assert ledger.get_stage("t1") is None
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            replace(STAGE, token="t2", table="lake.sales.other"),
+            replace(STAGE, token="t2", partitions=({"ds": "2024-01-03"},)),
+            replace(STAGE, token="t2", partitions=({"ds": "2024-01-01", "land": "日本"},)),
+        ],
+    )
+    def test_other_tables_and_partitions_are_not_in_the_way(self, ledger: SqlLedger, other: Stage) -> None:
+        ledger.open_stage(STAGE)
+        assert ledger.open_stage(other) == ()
+        assert len(ledger.list_stages()) == 2
+
+    def test_every_stage_in_the_way_is_named_oldest_first(self, ledger: SqlLedger) -> None:
+        for number in (3, 1, 2):
+            opened = NOON + timedelta(minutes=number)
+            ledger.open_stage(replace(STAGE, token=f"s{number}", partitions=({"ds": str(number)},), opened_at=opened))
+        ledger.move_stage("s2", {StageState.OPEN}, StageState.COMMITTING)
+        blockers = ledger.open_stage(replace(STAGE, partitions=()))
+        assert [(stage.token, stage.state) for stage in blockers] == [("s1", "OPEN"), ("s2", "COMMITTING"), ("s3", "OPEN")]
+
+    @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
+    def test_a_stage_that_can_no_longer_publish_is_not_in_the_way(self, ledger: SqlLedger, state: StageState) -> None:
+        ledger.open_stage(replace(STAGE, token="older"))
+        ledger.move_stage("older", {StageState.OPEN}, state)
+        assert ledger.open_stage(STAGE) == ()
+
+    def test_stages_are_listed_by_table_and_state_oldest_first(self, ledger: SqlLedger) -> None:
+        for number, state in enumerate(StageState):
+            table = TABLE if number % 2 else "lake.sales.other"
+            stage = replace(
+                STAGE, token=state, partitions=({"ds": state},), table=table, opened_at=NOON - timedelta(hours=number)
+            )
+            ledger.open_stage(stage)
+            ledger.move_stage(state, {StageState.OPEN}, state)
+        assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "QUARANTINED", "COMMITTING", "OPEN"]
+        assert [stage.state for stage in ledger.list_stages(TABLE)] == ["QUARANTINED", "COMMITTING"]
+        assert [stage.state for stage in ledger.list_stages(states=[StageState.ABORTED])] == ["ABORTED"]
+        assert ledger.list_stages("lake.sales") == []
+
+    def test_moving_is_a_compare_and_swap(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.COMMITTING)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.COMMITTING)
+        with pytest.raises(CommitRejectedError, match="Stage t1 is COMMITTING; it can no longer become ABORTED"):
+            ledger.move_stage("t1", {StageState.OPEN, StageState.ABORTING}, StageState.ABORTED)
+        ledger.move_stage("t1", UNFINISHED, StageState.ABORTING)
+        found = ledger.get_stage("t1")
+        assert found == replace(STAGE, state=StageState.ABORTING)
+
+    def test_a_stage_and_its_refresh_change_in_one_step(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.record(replace(MINIMAL, token="t1"))
+        assert ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING, {"state": RefreshState.FAILED, "error": "too bad"})
+        assert ledger.get_refresh("t1") == replace(MINIMAL, token="t1", state=RefreshState.FAILED, error="too bad")
+        assert not ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING, {"error": "abandoned"})
+        with pytest.raises(CommitRejectedError):
+            ledger.move_stage("t1", {StageState.OPEN}, StageState.COMMITTED, {"state": RefreshState.SUCCEEDED})
+        assert ledger.get_refresh("t1") == replace(MINIMAL, token="t1", state=RefreshState.FAILED, error="too bad")
+
+    def test_moving_an_unknown_stage(self, ledger: SqlLedger) -> None:
+        with pytest.raises(CommitRejectedError, match="t1 is unknown to the ledger"):
+            ledger.move_stage("t1", UNFINISHED, StageState.COMMITTED)
+
+    @pytest.mark.parametrize("state", [StageState.OPEN, StageState.COMMITTING])
+    def test_a_lease_is_renewed_while_the_stage_is_held(self, ledger: SqlLedger, state: StageState) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, state)
+        ledger.renew_lease("t1", NOON + timedelta(hours=1))
+        assert ledger.get_stage("t1") == replace(STAGE, state=state, lease_until=NOON + timedelta(hours=1))
+
+    def test_a_quarantined_stage_is_taken_over_with_a_lease_in_one_step(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.QUARANTINED)
+        later = NOON + timedelta(days=3)
+        ledger.move_stage("t1", {StageState.QUARANTINED}, StageState.COMMITTING, process="other/1/2", lease_until=later)
+        assert ledger.get_stage("t1") == replace(STAGE, state=StageState.COMMITTING, process="other/1/2", lease_until=later)
+
+    @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
+    def test_a_lease_that_was_lost_stays_lost(self, ledger: SqlLedger, state: StageState) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, state)
+        with pytest.raises(ConflictError, match="t1 was taken away from its owner"):
+            ledger.renew_lease("t1", NOON + timedelta(hours=1))
+        with pytest.raises(ConflictError):
+            ledger.renew_lease("unknown", NOON)
+
+
+class TestRefreshes:
+    @pytest.mark.parametrize("refresh", [REFRESH, MINIMAL], ids=["every field", "few fields"])
+    def test_a_refresh_comes_back_whole(self, ledger: SqlLedger, refresh: Refresh) -> None:
+        ledger.record(refresh)
+        assert ledger.get_refresh(refresh.token) == refresh
+        assert ledger.list_refreshes() == [refresh]
+
+    def test_the_refresh_of_a_stage_that_was_taken_away_is_refused(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.ABORTING)
+        with pytest.raises(ConflictError, match=r"t1 of .* was taken away from its owner"):
+            ledger.record(replace(MINIMAL, token="t1"))
+        assert ledger.get_refresh("t1") is None
+
+    def test_an_unknown_token(self, ledger: SqlLedger) -> None:
+        assert ledger.get_refresh("t1") is None
+        ledger.update_refresh("t1", error="too late")
+        assert ledger.list_refreshes() == []
+
+    def test_recording_again_replaces_the_whole_refresh(self, ledger: SqlLedger) -> None:
+        ledger.record(REFRESH)
+        ledger.record(replace(MINIMAL, token="t1"))
+        assert ledger.list_refreshes() == [replace(MINIMAL, token="t1")]
+
+    def test_some_fields_are_changed(self, ledger: SqlLedger) -> None:
+        ledger.record(REFRESH)
+        ledger.record(MINIMAL)
+        changes: dict[str, Any] = {
+            "state": RefreshState.FAILED,
+            "error": "Spark said: Ünknown column\n  at line 1",
+            "finished_at": NOON,
+            "seconds": {"job": 1.5},
+            "partitions": ({"ds": "2024-01-01"},),
+            "sources": {},
+        }
+        ledger.update_refresh("t2", **changes)
+        assert ledger.get_refresh("t2") == replace(MINIMAL, **changes)
+        assert ledger.get_refresh("t1") == REFRESH
+
+    def test_an_error_that_quotes_binary_data_is_kept(self, ledger: SqlLedger) -> None:
+        ledger.record(replace(REFRESH, error="cannot cast 'a\0b'"))
+        found = ledger.get_refresh("t1")
+        assert found is not None
+        assert found.error == "cannot cast 'a\N{REPLACEMENT CHARACTER}b'"
+
+    def test_the_latest_come_first(self, ledger: SqlLedger) -> None:
+        for number in range(30):
+            table = TABLE if number % 2 else "lake.sales.other"
+            ledger.record(replace(MINIMAL, token=f"t{number:02}", table=table, started_at=NOON + timedelta(minutes=number)))
+        assert [refresh.token for refresh in ledger.list_refreshes()] == [f"t{number:02}" for number in range(29, 9, -1)]
+        assert [refresh.token for refresh in ledger.list_refreshes(TABLE, limit=3)] == ["t29", "t27", "t25"]
+        assert len(ledger.list_refreshes(limit=100)) == 30
+        assert ledger.tables() == sorted([TABLE, "lake.sales.other"])
+
+    def test_pruning_keeps_what_is_young_unfinished_or_the_last_success(self, ledger: SqlLedger) -> None:
+        days = {
+            "new": (TABLE, RefreshState.FAILED, 1),
+            "last success": (TABLE, RefreshState.SUCCEEDED, 40),
+            "running": (TABLE, RefreshState.RUNNING, 50),
+            "older success": (TABLE, RefreshState.SUCCEEDED, 60),
+            "failed": (TABLE, RefreshState.FAILED, 45),
+            "aborted": (TABLE, RefreshState.ABORTED, 46),
+            "skipped": (TABLE, RefreshState.SKIPPED, 47),
+            "quarantined": (TABLE, RefreshState.QUARANTINED, 48),
+            "only success of another": ("lake.sales.other", RefreshState.SUCCEEDED, 99),
+        }
+        for token, (table, state, age) in days.items():
+            ledger.record(Refresh(token, table, "FULL", "", state, NOON, NOON - timedelta(days=age)))
+        stages = {StageState.OPEN: 50, StageState.QUARANTINED: 50, StageState.COMMITTED: 50, StageState.ABORTED: 1}
+        for stage_state, age in stages.items():
+            opened = NOON - timedelta(days=age)
+            ledger.open_stage(replace(STAGE, token=stage_state, partitions=({"ds": stage_state},), opened_at=opened))
+            ledger.move_stage(stage_state, {StageState.OPEN}, stage_state)
+        assert ledger.prune(NOON - timedelta(days=30)) == 5
+        kept = {refresh.token for refresh in ledger.list_refreshes()}
+        assert kept == {"new", "last success", "running", "quarantined", "only success of another"}
+        assert {stage.state for stage in ledger.list_stages(states=StageState)} == {"OPEN", "QUARANTINED", "ABORTED"}
+        assert ledger.prune(NOON - timedelta(days=30)) == 0
+
+
+class TestManyAtOnce:
+    def test_one_of_eight_overlapping_stages_is_opened(self, url: str, ledger: SqlLedger) -> None:
+        ledger.check()
+
+        def open_stage(me: int) -> str:
+            own = SqlLedger(Database(url))
+            return "blocked" if own.open_stage(replace(STAGE, token=f"t{me}")) else "opened"
+
+        assert sorted(map(str, at_once(8, open_stage))) == ["blocked"] * 7 + ["opened"]
+        assert len(ledger.list_stages()) == 1
+
+    def test_eight_stages_of_different_partitions_are_all_opened(self, url: str, ledger: SqlLedger) -> None:
+        ledger.check()
+
+        def open_stage(me: int) -> str:
+            own = SqlLedger(Database(url))
+            return "blocked" if own.open_stage(replace(STAGE, token=f"t{me}", partitions=({"ds": str(me)},))) else "opened"
+
+        assert at_once(8, open_stage) == ["opened"] * 8
+
+    def test_an_owner_that_commits_and_a_sweeper_that_aborts_do_not_both_win(self, url: str, ledger: SqlLedger) -> None:
+        for round_ in range(5):
+            token = f"t{round_}"
+            ledger.open_stage(replace(STAGE, token=token, partitions=({"ds": token},)))
+
+            def move(me: int, token: str = token) -> str:
+                target = StageState.COMMITTING if me % 2 else StageState.ABORTED
+                SqlLedger(Database(url)).move_stage(token, {StageState.OPEN}, target)
+                return target
+
+            found = at_once(4, move)
+            stage = ledger.get_stage(token)
+            assert stage is not None
+            assert sorted(map(str, found)) == sorted([stage.state, stage.state, "CommitRejectedError", "CommitRejectedError"])
+
+    def test_the_same_refresh_is_recorded_by_all(self, url: str, ledger: SqlLedger) -> None:
+        ledger.check()
+
+        def record(me: int) -> str:
+            SqlLedger(Database(url)).record(replace(REFRESH, files=me))
+            return "recorded"
+
+        assert at_once(8, record) == ["recorded"] * 8
+        assert len(ledger.list_refreshes()) == 1
+
+    def test_a_ledger_that_was_used_before_the_fork_is_used_after_it(self, ledger: SqlLedger) -> None:
+        ledger.record(MINIMAL)
+
+        def record(me: int) -> str:
+            ledger.record(replace(REFRESH, token=f"child{me}"))
+            return "recorded"
+
+        assert at_once(4, record) == ["recorded"] * 4
+        assert len(ledger.list_refreshes()) == 5
+
+
+def test_state_outlives_the_connection(url: str) -> None:
+    first = SqlLedger(Database(url))
+    first.open_stage(STAGE)
+    first.close()
+    first.close()
+    assert first.get_stage("t1") == STAGE
+    assert SqlLedger(Database(url)).get_stage("t1") == STAGE
+
+
+def test_a_server_that_is_down_is_one_sentence() -> None:
+    ledger = SqlLedger(Database("postgresql://me:secret@127.0.0.1:1/airflow"))
+    for call in (ledger.check, ledger.list_stages, lambda: ledger.record(REFRESH)):
+        with pytest.raises(CatalogUnavailableError, match=r"127\.0\.0\.1:1/airflow.*check that it runs") as raised:
+            call()
+        assert "secret" not in str(raised.value)
+        assert "\n" not in str(raised.value)

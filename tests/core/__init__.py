@@ -1,0 +1,1 @@
+"""Values and decisions: no server, no clock."""

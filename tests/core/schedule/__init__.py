@@ -1,0 +1,1 @@
+"""Freshness, cron, refresh mode."""

@@ -1,0 +1,1 @@
+"""Partitions, schemas, retention."""

@@ -1,0 +1,1 @@
+"""Definitions: read, checked, built; ``broken`` holds one mistake a file."""

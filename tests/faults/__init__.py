@@ -1,0 +1,1 @@
+"""Refreshes while processes die, disks fill, networks break and readers watch."""

@@ -1,0 +1,106 @@
+"""What only Hive tables promise: replaced folders stay for those who read them, and tables of others can be refreshed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hive_metastore.ttypes import FieldSchema, Partition, Table
+
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import descriptor
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
+from tests.support.benches.hive import hive_bench
+from tests.support.benches.staging import COLUMNS, Bench
+from tests.support.metastore import HiveMetastore
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def metastore(hive_metastore: HiveMetastore) -> Iterator[Metastore]:
+    with closing(Metastore(hive_metastore.uri)) as metastore:
+        yield metastore
+
+
+@pytest.fixture
+def hive(metastore: Metastore, tmp_path: Path) -> Bench:
+    return hive_bench(metastore, tmp_path)
+
+
+def data_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))
+
+
+def test_replaced_folders_stay_for_those_who_read_them(hive: Bench, tmp_path: Path) -> None:
+    hive.refresh({"1": [1], "2": [2]})
+    hive.refresh({"1": [10]}, "1")
+    living = hive.stage("living", "1")
+    hive.write(living, {"1": [100]})
+    for file in data_files(tmp_path):
+        os.utime(file, (1, 1))
+    now = datetime.now(UTC)
+    assert hive.staging.delete_orphans(hive.path, now - DAY, lambda: [living.begin()]).files == 0, "replaced just now"
+    assert len(data_files(tmp_path)) == 4
+    assert hive.staging.delete_orphans(hive.path, now + DAY, lambda: [living.begin()]).files > 0
+    assert len(data_files(tmp_path)) == 3
+    assert hive.rows() == {"1": [10], "2": [2]}
+    hive.staging.delete_orphans(hive.path, now + DAY, list)
+    assert len(data_files(tmp_path)) == 2
+    assert hive.refresh({"2": [20]}, "2").number == 3
+    assert hive.rows() == {"1": [10], "2": [20]}
+
+
+def test_rows_are_counted_without_reading_them(hive: Bench) -> None:
+    assert hive.staging.count(hive.path, ()) is None
+    hive.refresh({"1": [1, 1], "2": [2]})
+    hive.refresh({"3": [3]}, "2", "3")
+    counts = hive.staging.count(hive.path, ({"ds": "1"}, {"ds": "7"}))
+    assert counts is not None
+    assert (counts.replaced, counts.held, counts.total, counts.partitions) == (2, 1, 3, 2)
+
+
+def test_a_table_made_by_others_is_refreshed_where_it_is(hive: Bench, metastore: Metastore, tmp_path: Path) -> None:
+    place = tmp_path / "theirs"
+    for day, rows in (("1", [1]), ("2", [2, 2])):
+        (place / f"day {day}").mkdir(parents=True)
+        pq.write_table(pa.table({"n": rows}), place / f"day {day}" / "part.parquet")
+    storage = descriptor("parquet", f"file://{place}")
+    storage.cols = [FieldSchema("n", "bigint", None)]
+    keys = [FieldSchema("ds", "string", None)]
+    names = {"dbName": hive.path.database, "tableName": hive.path.name}
+    table = Table(**names, sd=storage, partitionKeys=keys, parameters={"EXTERNAL": "TRUE"}, tableType="EXTERNAL_TABLE")
+    metastore.call("create_table", table)
+    for day in ("1", "2"):
+        one = Partition([day], **names, sd=descriptor("parquet", f"file://{place}/day {day}"), parameters={})
+        one.sd.cols = storage.cols
+        metastore.call("add_partition", one)
+    hive.refresh({"2": [20], "3": [30]}, "2", "3")
+    assert hive.rows() == {"1": [1], "2": [20], "3": [30]}
+    content = hive.staging.read(hive.path)
+    assert [(part.base_path is None, dict(part.values)) for part in content.parts] == [(False, {}), (True, {"ds": "1"})]
+    assert len(content.files) == 3
+    assert hive.refresh({"1": [9]}).number == 2
+    assert hive.rows() == {"1": [9]}
+    assert len(data_files(place)) == 2 + 3, "their files are theirs"
+
+
+def test_another_format_is_refused(hive: Bench) -> None:
+    hive.refresh({"1": [1]})
+    assert isinstance(hive.staging, object)
+    other = Bench(type(hive.staging)(hive.staging.metastore, "orc"), hive.path, hive_format="orc")  # type: ignore[attr-defined, call-arg]
+    with pytest.raises(StageRejectedError, match="is a table of format parquet, its definition now says orc"):
+        other.refresh({"1": [2]})
+
+
+def test_partition_keys_need_values_for_a_guard(hive: Bench) -> None:
+    hive.columns = (Column("ds", "boolean"), COLUMNS[1])
+    with pytest.raises(UnsupportedError, match="whose partition keys are all boolean"):
+        hive.refresh({"true": [1]})

@@ -1,0 +1,1 @@
+"""What Airflow finds of the provider by itself."""

@@ -1,0 +1,1 @@
+"""Old versions and what is left behind."""

@@ -1,0 +1,1 @@
+"""Views and functions in queries."""

@@ -1,0 +1,346 @@
+"""One refresh from begin to end, with a job that writes by PyArrow; what happens when something goes wrong between."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    CommitUnknownError,
+    ConfigurationError,
+    ConflictError,
+    JobFailedError,
+    StageRejectedError,
+    UnsupportedError,
+    UpstreamError,
+)
+from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages import settling
+from airflow_dynamic_tables.services.stages.leases import LEASE
+from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.pyarrow_job import write_numbers
+
+NUMBERS = TableIdentifier("lake", "sales", "numbers")
+TOTAL = TableIdentifier("lake", "sales", "total")
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+YAML = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- {name: numbers, freshness: 1 day, query: SELECT 1 AS x}
+- {name: total, freshness: 1 hour, query: SELECT sum(x) AS x FROM numbers}
+"""
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2024, 3, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RefreshRequest:
+    """The first try to refresh ``numbers`` for the first of March."""
+    path = tmp_path / "sales.yaml"
+    path.write_text(YAML)
+    definitions = load_definitions(path)
+    return RefreshRequest(definitions.tables[NUMBERS], definitions.sources, MARCH, token="t1", owner="dag/run/refresh")
+
+
+def numbers(workspace: Workspace) -> list[int]:
+    return [row["x"] for row in sample(workspace, NUMBERS, 10)]
+
+
+def stage_files(plan: RefreshPlan) -> list[Path]:
+    return [file for file in Path(plan.stage.removeprefix("file://")).rglob("*") if file.is_file()]
+
+
+def test_a_refresh_commits_and_the_ledger_tells_it(workspace: Workspace, request_: RefreshRequest) -> None:
+    version = run(workspace, request_, write_numbers)
+    assert isinstance(version, Version)
+    assert numbers(workspace) == [1, 2, 3]
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.action, refresh.version, refresh.rows, refresh.files) == ("SUCCEEDED", "INITIALIZE", 1, 3, 1)
+    assert refresh.data_timestamp == refresh.schedule_time == MARCH
+    assert {"begin", "spark", "commit"} <= refresh.seconds.keys()
+    stage = workspace.ledger.get_stage("t1")
+    assert stage is not None
+    assert stage.state is StageState.COMMITTED
+
+
+def test_a_failing_job_leaves_the_last_version_and_no_stage(workspace: Workspace, request_: RefreshRequest) -> None:
+    run(workspace, request_, write_numbers)
+    planned: list[RefreshPlan] = []
+
+    def fail(plan: RefreshPlan) -> None:
+        planned.append(plan)
+        write_numbers(plan, (666,))
+        raise JobFailedError("DIVIDE_BY_ZERO", application_id="app-1")
+
+    with pytest.raises(JobFailedError, match="DIVIDE_BY_ZERO"):
+        run(workspace, replace(request_, token="t2"), fail)
+    assert numbers(workspace) == [1, 2, 3]
+    assert stage_files(planned[0]) == []
+    refresh = workspace.ledger.get_refresh("t2")
+    assert refresh is not None
+    assert (refresh.state, refresh.error, refresh.application_id) == (RefreshState.FAILED, "DIVIDE_BY_ZERO", "app-1")
+    assert isinstance(run(workspace, replace(request_, token="t3"), write_numbers), Version)
+
+
+def test_an_interrupted_refresh_is_aborted_too(workspace: Workspace, request_: RefreshRequest) -> None:
+    def interrupt(_: RefreshPlan) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(workspace, request_, interrupt)
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(("result", "message"), [(None, "ended without a result"), ('{"token": "t1", "rows"', "is damaged")])
+def test_no_result_no_commit(workspace: Workspace, request_: RefreshRequest, result: str | None, message: str) -> None:
+    def write(plan: RefreshPlan) -> None:
+        if result is not None:
+            Path(plan.result_location.removeprefix("file://")).write_text(result)
+
+    with pytest.raises(StageRejectedError, match=message):
+        run(workspace, request_, write)
+    assert show_table(workspace, NUMBERS).versions == ()
+
+
+def test_an_older_schedule_time_is_skipped_with_a_reason(workspace: Workspace, request_: RefreshRequest) -> None:
+    run(workspace, request_, write_numbers)
+    older = replace(request_, token="t2", schedule_time=MARCH - timedelta(days=1))
+    skipped = run(workspace, older, write_numbers)
+    assert isinstance(skipped, Skipped)
+    assert "already fresh up to 2024-03-01T00:00:00+00:00 (version 1)" in skipped.reason
+    refresh = workspace.ledger.get_refresh("t2")
+    assert refresh is not None
+    assert (refresh.state, refresh.reason, refresh.error) == (RefreshState.SKIPPED, skipped.reason, None)
+    assert isinstance(run(workspace, replace(request_, token="t3"), write_numbers), Version), "the same time may be repeated"
+
+
+def test_a_living_owner_is_not_disturbed(workspace: Workspace, request_: RefreshRequest) -> None:
+    begin(workspace, request_)
+    with pytest.raises(ConflictError, match="is being refreshed by dag/run/refresh since"):
+        begin(workspace, replace(request_, token="t2", owner="somebody else"))
+    assert sweep(workspace).kept == ("t1",)
+
+
+def test_a_new_try_supersedes_the_old_one_whose_commit_is_refused(workspace: Workspace, request_: RefreshRequest) -> None:
+    old = begin(workspace, request_)
+    assert isinstance(old, RefreshPlan)
+    write_numbers(old, (666,))
+    assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)
+    assert stage_files(old) == []
+    write_numbers(old, (666,))
+    with pytest.raises(CommitRejectedError, match="Stage t1 is ABORTED"):
+        commit(workspace, request_, old, refreshing.Steps())
+    assert numbers(workspace) == [1, 2, 3]
+    assert sweep(workspace).aborted == ()
+    assert stage_files(old) == [], "a sweep deletes what the zombie wrote"
+
+
+def test_a_lease_that_ran_out_is_superseded(workspace: Workspace, request_: RefreshRequest, clock: Clock) -> None:
+    begin(workspace, request_)
+    clock.time += LEASE + timedelta(seconds=1)
+    assert isinstance(run(workspace, replace(request_, token="t2", owner="other"), write_numbers), Version)
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "superseded by t2")
+
+
+def test_the_stage_of_a_killed_process_is_swept_at_once(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from datetime import datetime, UTC
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import open_workspace
+definitions = load_definitions(Path({str(tmp_path / "sales.yaml")!r}))
+(table,) = [table for table in definitions.tables.values() if table.identifier.table == "numbers"]
+workspace = open_workspace(embedded_settings({{"AIRFLOW_HOME": {str(tmp_path)!r}}}))
+begin(workspace, RefreshRequest(table, {{}}, datetime.now(UTC), "dead", "other"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run(
+        [sys.executable, "-c", code], check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert killed.returncode == -9
+    assert sweep(workspace).aborted == ("dead",)
+    assert isinstance(run(workspace, request_, write_numbers), Version)
+
+
+def test_a_commit_that_landed_but_was_not_recorded_is_found(
+    workspace: Workspace, request_: RefreshRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process died between the table's commit and the ledger row."""
+    planned = begin(workspace, request_)
+    assert isinstance(planned, RefreshPlan)
+    write_numbers(planned)
+    with monkeypatch.context() as patch:
+        patch.setattr(refreshing, "record_landed", lambda *_: None)
+        commit(workspace, request_, planned, refreshing.Steps())
+    stage = workspace.ledger.get_stage("t1")
+    assert stage is not None
+    assert stage.state is StageState.COMMITTING
+    settling.abort(workspace, "t1", "the callback came late")
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.version, refresh.error) == (RefreshState.SUCCEEDED, 1, None)
+    assert numbers(workspace) == [1, 2, 3]
+
+
+def test_after_an_unknown_outcome_nothing_is_deleted(
+    workspace: Workspace, request_: RefreshRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[RefreshPlan] = []
+
+    def unknown(*_: object) -> Version:
+        raise CommitUnknownError("the server went away")
+
+    def write(plan: RefreshPlan) -> None:
+        planned.append(plan)
+        write_numbers(plan)
+        monkeypatch.setattr(refreshing, "commit", unknown)
+
+    with pytest.raises(CommitUnknownError):
+        run(workspace, request_, write)
+    assert any(file.suffix == ".parquet" for file in stage_files(planned[0]))
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert (refresh.state, refresh.error) == (RefreshState.RUNNING, "the server went away")
+
+
+def test_a_first_commit_that_might_still_land_keeps_its_files(
+    workspace: Workspace, request_: RefreshRequest, clock: Clock
+) -> None:
+    """There is no table yet that could be fenced."""
+    planned = begin(workspace, request_)
+    assert isinstance(planned, RefreshPlan)
+    write_numbers(planned)
+    workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.COMMITTING)
+    clock.time += LEASE + timedelta(seconds=1)
+    assert sweep(workspace).kept == ("t1",)
+    assert any(file.suffix == ".parquet" for file in stage_files(planned))
+    assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)
+    assert sweep(workspace).aborted == ("t1",)
+    assert stage_files(planned) == []
+
+
+def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
+    total = load_definitions(tmp_path / "sales.yaml").tables[TOTAL]
+    with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):
+        run(workspace, replace(request_, table=total), write_numbers)
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    assert refresh.state is RefreshState.FAILED
+
+
+def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
+    tables = load_definitions(tmp_path / "sales.yaml").tables
+    parents = parents_of(tables[TOTAL].upstream, tables)
+    at = MARCH + timedelta(hours=10)
+    (waiting,) = pending(workspace, parents, at)
+    assert (waiting.required, waiting.data_timestamp, waiting.failed) == (MARCH, None, None)
+    assert str(waited_too_long([waiting])).startswith(
+        "UPSTREAM_LATE: lake.sales.numbers must be fresh up to 2024-03-01T00:00:00+00:00"
+    )
+    with pytest.raises(ZeroDivisionError):
+        run(workspace, request_, lambda _: 1 / 0)
+    assert str(waited_too_long(pending(workspace, parents, at))).startswith("UPSTREAM_FAILED: ")
+    run(workspace, replace(request_, token="t2"), write_numbers)
+    assert pending(workspace, parents, at) == ()
+    assert pending(workspace, parents, at + timedelta(days=1))[0].required == MARCH + timedelta(days=1)
+
+
+def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "days.yaml"
+    path.write_text(
+        "dynamic_tables: [{name: days, freshness: 1 day, partitioned_by: [x], query: SELECT 1 AS x,"
+        " options: {partition.fields.x.date-formatter: yyyy}}]\n"
+    )
+    (table,) = load_definitions(path).tables.values()
+    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=({"x": "1"},))
+    version = run(workspace, by_hand, lambda plan: write_numbers(plan, (1,)))
+    assert isinstance(version, Version)
+    assert version.data_timestamp is None
+    scheduled = replace(by_hand, token="t2", partitions=None, schedule_time=MARCH - timedelta(days=90))
+    version = run(workspace, scheduled, lambda plan: write_numbers(plan, ()))
+    assert isinstance(version, Version)
+    assert version.data_timestamp == scheduled.schedule_time
+    version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (1,)))
+    assert isinstance(version, Version)
+    assert version.data_timestamp == scheduled.schedule_time
+
+
+@pytest.mark.parametrize("settings", ["freshness: 3 minutes", "freshness: 1 day, refresh_mode: incremental"])
+def test_modes_that_are_not_built_yet_are_refused(workspace: Workspace, tmp_path: Path, settings: str) -> None:
+    path = tmp_path / "live.yaml"
+    path.write_text(f"dynamic_tables: [{{name: live, {settings}, query: SELECT 1 AS x}}]\n")
+    (table,) = load_definitions(path).tables.values()
+    with pytest.raises(UnsupportedError, match=r"refresh is not supported yet .* set refresh_mode: full"):
+        run(workspace, RefreshRequest(table, {}, MARCH, "t1", "o"), write_numbers)
+
+
+def test_a_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "raw.yaml"
+    path.write_text(
+        "defaults: {catalog: lake, database: sales}\n"
+        f"sources: [{{name: orders, format: parquet, path: {tmp_path}/nothing}}]\n"
+        "dynamic_tables: [{name: copy, freshness: 1 day, query: SELECT * FROM orders}]\n"
+    )
+    definitions = load_definitions(path)
+    (table,) = definitions.tables.values()
+    with pytest.raises(ConfigurationError, match=r"Source lake\.sales\.orders: there is nothing at"):
+        run(workspace, RefreshRequest(table, definitions.sources, MARCH, "t1", "o"), write_numbers)
+
+
+def test_status_shows_defined_and_forgotten_tables(
+    workspace: Workspace, request_: RefreshRequest, tmp_path: Path, clock: Clock
+) -> None:
+    run(workspace, request_, write_numbers)
+    clock.time = MARCH + timedelta(hours=2)
+    tables = load_definitions(tmp_path / "sales.yaml").tables
+    fresh, never = list_tables(workspace, tables)
+    assert (fresh.identifier, fresh.version, fresh.lag_seconds) == (str(NUMBERS), 1, 7200)
+    assert (never.identifier, never.version, never.last_refresh) == (str(TOTAL), None, None)
+    assert [status.identifier for status in list_tables(workspace, {})] == [str(NUMBERS)]

@@ -1,0 +1,359 @@
+"""What becomes of a refresh whose rows are not as expected, and of a stage in quarantine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    ConflictError,
+    ExpectationError,
+    QuarantinedError,
+    StageRejectedError,
+)
+from airflow_dynamic_tables.ledger.base import Refresh, StageState
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
+from airflow_dynamic_tables.services.stages.settling import abort
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.pyarrow_job import write_days, write_numbers
+
+YAML = """
+defaults: {catalog: lake, database: sales, freshness: 1 day}
+dynamic_tables:
+- name: numbers
+  query: SELECT 1 AS x
+  expectations:
+  - {not_null: [x]}
+  - {predicate: x > 0, name: positive, action: warn}
+  - {predicate: x < 1000, name: small, action: drop}
+  - {row_count: {max_decrease: 50%, max_increase: 100%}}
+- name: at_least_two
+  query: SELECT 1 AS x
+  expectations: [{row_count: {min: 2}, action: fail}]
+- name: days
+  query: SELECT '2024-03-01' AS ds, 1 AS n
+  partitioned_by: [ds]
+  expectations: [{row_count: {max_decrease: 50%, max_increase: 100%}}]
+"""
+MANY = tuple(range(1, 11))
+FEW = (1, 2)
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2024, 3, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
+        yield opened
+
+
+Make = Callable[..., RefreshRequest]
+
+
+@pytest.fixture
+def requested(tmp_path: Path, clock: Clock) -> Make:
+    """A request to refresh a table; each is a second later than the one before."""
+    path = tmp_path / "sales.yaml"
+    path.write_text(YAML)
+    definitions = load_definitions(path)
+
+    def make(token: str, table: str = "numbers", **fields: object) -> RefreshRequest:
+        clock.time += timedelta(seconds=1)
+        found = definitions.tables[TableIdentifier("lake", "sales", table)]
+        return replace(RefreshRequest(found, definitions.sources, clock.time, token, f"dag/{token}/refresh"), **fields)
+
+    return make
+
+
+def numbers_job(*numbers: int, **violations: int) -> Callable[[RefreshPlan], None]:
+    return lambda plan: write_numbers(plan, numbers, violations)
+
+
+def days_job(**days: int) -> Callable[[RefreshPlan], None]:
+    return lambda plan: write_days(plan, {day.removeprefix("d"): range(rows) for day, rows in days.items()})
+
+
+def numbers(workspace: Workspace) -> tuple[int, ...]:
+    return tuple(sorted(row["x"] for row in sample(workspace, TableIdentifier("lake", "sales", "numbers"), 100)))
+
+
+def history(workspace: Workspace, token: str) -> Refresh:
+    found = workspace.ledger.get_refresh(token)
+    assert found is not None
+    return found
+
+
+def state(workspace: Workspace, token: str) -> tuple[str, str]:
+    """Of the stage and of the refresh."""
+    stage = workspace.ledger.get_stage(token)
+    assert stage is not None
+    return stage.state, history(workspace, token).state
+
+
+def files(workspace: Workspace, token: str) -> list[Path]:
+    stage = workspace.ledger.get_stage(token)
+    assert stage is not None
+    return list(Path(stage.location.removeprefix("file://")).rglob("*.parquet"))
+
+
+@pytest.fixture
+def quarantined(workspace: Workspace, requested: Make) -> str:
+    """The token of a refresh that wrote two rows in the place of ten."""
+    run(workspace, requested("first"), numbers_job(*MANY))
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("second"), numbers_job(*FEW))
+    return "second"
+
+
+def test_what_was_found_is_kept_and_warned_of(workspace: Workspace, requested: Make, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        version = run(workspace, requested("t1"), numbers_job(*MANY, positive=3, small=1))
+    assert isinstance(version, Version)
+    assert [(found.name, found.action, found.violations) for found in history(workspace, "t1").expectations] == [
+        ("not_null(x)", "fail", 0),
+        ("positive", "warn", 3),
+        ("small", "drop", 1),
+        ("row_count", "quarantine", 0),
+    ]
+    assert caplog.messages == [
+        "lake.sales.numbers: positive: 3 rows violate it.",
+        "lake.sales.numbers: small: 1 rows violate it and were left out.",
+    ]
+
+
+def test_a_violation_that_fails_leaves_the_last_version(workspace: Workspace, requested: Make) -> None:
+    run(workspace, requested("first"), numbers_job(*MANY))
+    with pytest.raises(ExpectationError, match=r"lake\.sales\.numbers is not as expected.*not_null\(x\): 4 rows violate it"):
+        run(workspace, requested("second"), lambda plan: write_numbers(plan, FEW, {"not_null(x)": 4}))
+    assert numbers(workspace) == MANY
+    assert state(workspace, "second") == ("ABORTED", "FAILED")
+    assert files(workspace, "second") == []
+    found = history(workspace, "second")
+    assert (found.rows, found.expectations[0].violations) == (2, 4)
+    assert "4 rows violate it" in str(found.error)
+
+
+def test_a_row_count_may_fail_too(workspace: Workspace, requested: Make) -> None:
+    with pytest.raises(ExpectationError, match="row_count: 1 rows; at least 2 expected"):
+        run(workspace, requested("t1", "at_least_two"), numbers_job(1))
+    assert state(workspace, "t1") == ("ABORTED", "FAILED")
+
+
+def test_a_tripped_fuse_keeps_the_stage_and_says_what_to_do(workspace: Workspace, requested: Make) -> None:
+    run(workspace, requested("first"), numbers_job(*MANY))
+    with pytest.raises(QuarantinedError) as raised:
+        run(workspace, requested("second"), numbers_job(*FEW))
+    for part in ("2 rows, 10 before (-80%)", "at least -50%", "dynamic-tables publish second", "dynamic-tables abort second"):
+        assert part in str(raised.value)
+    assert numbers(workspace) == MANY
+    assert state(workspace, "second") == ("QUARANTINED", "QUARANTINED")
+    assert len(files(workspace, "second")) == 1
+    assert history(workspace, "second").error == str(raised.value)
+
+
+def test_published_it_is_the_next_version(workspace: Workspace, quarantined: str) -> None:
+    version = publish(workspace, quarantined)
+    assert version.number == 2
+    assert numbers(workspace) == FEW
+    assert state(workspace, quarantined) == ("COMMITTED", "SUCCEEDED")
+    found = history(workspace, quarantined)
+    assert (found.version, found.error, found.data_timestamp) == (2, None, found.schedule_time)
+    assert found.expectations[-1].violations == 1, "that it was not as expected stays on record"
+    assert publish(workspace, quarantined) == version, "publishing is idempotent"
+
+
+def test_rejected_its_files_are_gone(workspace: Workspace, quarantined: str) -> None:
+    reject(workspace, quarantined, "rejected by a test")
+    reject(workspace, quarantined, "rejected again")
+    assert numbers(workspace) == MANY
+    assert state(workspace, quarantined) == ("ABORTED", "ABORTED")
+    assert history(workspace, quarantined).error == "rejected by a test"
+    assert files(workspace, quarantined) == []
+    with pytest.raises(ConfigurationError, match="is ABORTED, not in quarantine"):
+        publish(workspace, quarantined)
+
+
+def test_callbacks_and_sweeps_leave_it_alone(workspace: Workspace, quarantined: str, clock: Clock) -> None:
+    abort(workspace, quarantined, "the Airflow task failed")
+    clock.time += timedelta(days=29)
+    assert sweep(workspace).kept == (quarantined,)
+    assert state(workspace, quarantined) == ("QUARANTINED", "QUARANTINED")
+    assert publish(workspace, quarantined).number == 2
+
+
+def test_after_a_month_the_sweep_gives_it_up(workspace: Workspace, quarantined: str, clock: Clock) -> None:
+    clock.time += KEEP_QUARANTINED + timedelta(seconds=1)
+    assert sweep(workspace).aborted == (quarantined,)
+    assert history(workspace, quarantined).error == "nobody decided within 30 days"
+    assert files(workspace, quarantined) == []
+
+
+def test_a_newer_refresh_is_not_blocked_and_supersedes_it(workspace: Workspace, quarantined: str, requested: Make) -> None:
+    version = run(workspace, requested("third"), numbers_job(*MANY, 11))
+    assert isinstance(version, Version)
+    assert state(workspace, quarantined) == ("ABORTED", "ABORTED")
+    assert history(workspace, quarantined).error == "superseded by third"
+    assert files(workspace, quarantined) == []
+
+
+def test_a_sweep_finishes_what_the_newer_refresh_did_not(
+    workspace: Workspace, quarantined: str, requested: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as died:
+        died.setattr("airflow_dynamic_tables.services.refresh.running.supersede", lambda *_: None)
+        run(workspace, requested("third"), numbers_job(*MANY))
+    with pytest.raises(ConflictError, match=r"Version 2 .* was committed after stage second was planned"):
+        publish(workspace, quarantined)
+    assert numbers(workspace) == MANY
+    assert state(workspace, quarantined)[0] == "QUARANTINED", "a refused commit is put back"
+    assert sweep(workspace).aborted == (quarantined,)
+
+
+def test_a_refresh_that_is_running_does_not_keep_anybody_from_publishing(
+    workspace: Workspace, quarantined: str, requested: Make
+) -> None:
+    def publish_meanwhile(plan: RefreshPlan) -> None:
+        assert publish(workspace, quarantined).number == 2
+        write_numbers(plan, (*FEW, 3))
+
+    version = run(workspace, requested("third"), publish_meanwhile)
+    assert isinstance(version, Version)
+    assert version.number == 3
+    assert numbers(workspace) == (*FEW, 3)
+
+
+def test_of_two_in_quarantine_the_older_may_be_published_before_the_newer_but_not_after(
+    workspace: Workspace, quarantined: str, requested: Make
+) -> None:
+    for token in ("third", "fourth"):
+        with pytest.raises(QuarantinedError):
+            run(workspace, requested(token), numbers_job(1))
+    assert publish(workspace, quarantined).number == 2
+    assert publish(workspace, "fourth").number == 3
+    assert numbers(workspace) == (1,)
+    assert history(workspace, "third").error == "superseded by fourth"
+
+
+def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
+    workspace: Workspace, quarantined: str, requested: Make, clock: Clock
+) -> None:
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("third", schedule_time=clock.time - timedelta(seconds=0.5)), numbers_job(1))
+    publish(workspace, quarantined)
+    with pytest.raises(ConflictError, match="Version 2"):
+        publish(workspace, "third")
+
+
+def test_a_stage_that_was_tampered_with_is_refused_and_put_back(workspace: Workspace, quarantined: str) -> None:
+    (file,) = files(workspace, quarantined)
+    content = file.read_bytes()
+    file.unlink()
+    with pytest.raises(StageRejectedError, match="is missing or damaged"):
+        publish(workspace, quarantined)
+    assert state(workspace, quarantined) == ("QUARANTINED", "QUARANTINED")
+    file.write_bytes(content)
+    assert publish(workspace, quarantined).number == 2
+
+
+def test_a_publisher_that_died_is_settled_like_any_refresh(workspace: Workspace, quarantined: str, clock: Clock) -> None:
+    lease = clock.time + timedelta(minutes=2)
+    workspace.ledger.move_stage(quarantined, (StageState.QUARANTINED,), StageState.COMMITTING, lease_until=lease, process="")
+    assert sweep(workspace).kept == (quarantined,)
+    clock.time += timedelta(minutes=3)
+    assert sweep(workspace).aborted == (quarantined,)
+    assert numbers(workspace) == MANY
+
+
+def test_tokens_that_are_not_in_quarantine(workspace: Workspace, requested: Make) -> None:
+    begin(workspace, requested("running"))
+    for decide in (lambda token: publish(workspace, token), lambda token: reject(workspace, token, "no")):
+        with pytest.raises(ConfigurationError, match="No stage nobody is known"):
+            decide("nobody")
+        with pytest.raises(ConfigurationError, match=r"Stage running of lake\.sales\.numbers is OPEN, not in quarantine"):
+            decide("running")
+
+
+def test_the_first_version_has_nothing_to_be_compared_with(workspace: Workspace, requested: Make) -> None:
+    run(workspace, requested("t1"), numbers_job(1))
+    assert history(workspace, "t1").expectations[-1].detail == "1 rows"
+
+
+def test_who_waits_for_it_is_told(workspace: Workspace, requested: Make) -> None:
+    first = requested("first")
+    run(workspace, first, numbers_job(*MANY))
+    tomorrow = first.schedule_time + timedelta(days=1)
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("second", schedule_time=tomorrow), numbers_job(*FEW))
+    parent = Parent(first.table.identifier, "iceberg", "0 0 * * *", "UTC")
+    error = str(waited_too_long(pending(workspace, [parent], tomorrow)))
+    assert error.startswith("UPSTREAM_FAILED: lake.sales.numbers must be fresh up to 2024-03-03")
+    assert error.endswith("but its last refresh is in quarantine.")
+
+
+DAY1, DAY2, DAY3 = ({"ds": f"2024-03-0{day}"} for day in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "days", "found"),
+    [
+        ((DAY1,), {"d2024-03-01": 10}, "10 rows, 10 before (+0%)"),
+        ((DAY1,), {"d2024-03-01": 4}, "4 rows, 10 before (-60%); at least -50% expected"),
+        ((DAY1, DAY2), {"d2024-03-01": 70}, "70 rows, 40 before (+75%)"),
+        ((DAY3,), {"d2024-03-03": 30}, "30 rows, 20 before (+50%)"),
+        ((DAY3,), {"d2024-03-03": 41}, "41 rows, 20 before (+105%); at most +100% expected"),
+        ((DAY2, DAY3), {"d2024-03-02": 25, "d2024-03-03": 25}, "50 rows, 50 before (+0%)"),
+        ((), {"d2024-03-01": 9}, "9 rows, 40 before (-78%); at least -50% expected"),
+    ],
+)
+def test_partitions_are_compared_with_themselves_and_new_ones_with_the_average(
+    workspace: Workspace, requested: Make, partitions: tuple[dict[str, str], ...], days: dict[str, int], found: str
+) -> None:
+    first = requested("first", "days", partitions=(DAY1, DAY2))
+    run(workspace, first, days_job(**{"d2024-03-01": 10, "d2024-03-02": 30}))
+    request = requested("second", "days", **({"partitions": partitions} if partitions else {"full_refresh": True}))
+    if "expected" in found:
+        with pytest.raises(QuarantinedError):
+            run(workspace, request, days_job(**days))
+    else:
+        run(workspace, request, days_job(**days))
+    assert history(workspace, "second").expectations[0].detail == found
+
+
+def test_only_partitions_that_overlap_supersede(workspace: Workspace, requested: Make) -> None:
+    run(workspace, requested("first", "days", partitions=(DAY1, DAY2)), days_job(**{"d2024-03-01": 10, "d2024-03-02": 10}))
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("second", "days", partitions=(DAY1,)), days_job(**{"d2024-03-01": 1}))
+    run(workspace, requested("third", "days", partitions=(DAY2,)), days_job(**{"d2024-03-02": 11}))
+    assert publish(workspace, "second").number == 3
+    table = TableIdentifier("lake", "sales", "days")
+    assert len(sample(workspace, table, 100)) == 12
+    assert history(workspace, "second").data_timestamp is None, "partitions named by hand make the table no fresher"

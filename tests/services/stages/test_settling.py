@@ -1,0 +1,116 @@
+"""Stages that several people bring to their end at once: what one of them read of the ledger may be old already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
+from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages import leases, settling
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+from tests.support.pyarrow_job import write_numbers
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
+        yield opened
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RefreshRequest:
+    (tmp_path / "t.yaml").write_text("dynamic_tables: [{name: t, freshness: 1 day, query: SELECT 1 AS x}]")
+    (table,) = load_definitions(tmp_path / "t.yaml").tables.values()
+    return RefreshRequest(table, {}, utc_now(), "t1", "o")
+
+
+@pytest.fixture
+def planned(workspace: Workspace, request_: RefreshRequest) -> RefreshPlan:
+    """A refresh whose job is done."""
+    begun = begin(workspace, request_)
+    assert isinstance(begun, RefreshPlan)
+    write_numbers(begun)
+    return begun
+
+
+def stage_of(workspace: Workspace) -> Stage:
+    stage = workspace.ledger.get_stage("t1")
+    assert stage is not None
+    return stage
+
+
+def state_of(workspace: Workspace) -> tuple[StageState, RefreshState, str | None]:
+    refresh = workspace.ledger.get_refresh("t1")
+    assert refresh is not None
+    return stage_of(workspace).state, refresh.state, refresh.error
+
+
+def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
+    workspace: Workspace, request_: RefreshRequest, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to ABORTING."""
+    read_before = stage_of(workspace)
+    with monkeypatch.context() as patch:
+        patch.setattr(refreshing, "record_landed", lambda *_: None)
+        commit(workspace, request_, planned, refreshing.Steps())
+    workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.ABORTING)
+    assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
+    assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
+    assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
+
+
+def test_giving_up_what_lands_just_now_does_not_make_it_fail(
+    workspace: Workspace, request_: RefreshRequest, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow runs the failure callback elsewhere, while the task commits."""
+    look_up = workspace.ledger.get_stage
+
+    def slow_look(token: str) -> Stage | None:
+        found = look_up(token)
+        if found is not None and found.state is StageState.OPEN:
+            commit(workspace, request_, planned, refreshing.Steps())
+        return found
+
+    monkeypatch.setattr(workspace.ledger, "get_stage", slow_look)
+    with pytest.raises(CommitRejectedError, match="Stage t1 is COMMITTED"):
+        settling.abort(workspace, "t1", "the task missed its heartbeat")
+    assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
+
+
+def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(_: str) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow_dynamic_tables.formats.iceberg.table.delete_folder", die)
+        with pytest.raises(SystemExit):
+            settling.abort(workspace, planned.token, ValueError("DIVIDE_BY_ZERO"))
+    settling.settle(workspace, stage_of(workspace), "abandoned")
+    assert state_of(workspace)[1:] == (RefreshState.FAILED, "DIVIDE_BY_ZERO")
+
+
+def test_who_lost_the_stage_before_it_was_recorded_leaves_no_trace(workspace: Workspace, request_: RefreshRequest) -> None:
+    """A zombie that wakes up right after it opened its stage."""
+    opened = leases.open_stage
+
+    def open_and_sleep(workspace: Workspace, stage: Stage) -> None:
+        opened(workspace, stage)
+        settling.settle(workspace, stage, "superseded")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refreshing, "open_stage", open_and_sleep)
+        with pytest.raises(ConflictError, match="taken away from its owner"):
+            begin(workspace, request_)
+    assert workspace.ledger.list_refreshes() == []
+    assert isinstance(run(workspace, RefreshRequest(request_.table, {}, utc_now(), "t2", "o"), write_numbers), Version)

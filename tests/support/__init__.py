@@ -1,0 +1,1 @@
+"""What tests share: servers, clocks, jobs. Imported by full name, ``tests.support.…``."""

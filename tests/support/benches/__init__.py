@@ -1,0 +1,1 @@
+"""Tables to work on, with everything they need."""

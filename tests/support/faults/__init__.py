@@ -1,0 +1,1 @@
+"""Victims, watchers and the truth they are held against."""

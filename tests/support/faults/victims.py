@@ -1,0 +1,260 @@
+"""Refreshes in processes of their own that are struck at a named point: killed, stopped, or worse.
+
+The points are the audit events of ``services.refreshing``, and these, which only a test needs:
+
+=======  =========================================================================================
+writing  the job wrote one of its files and not the other
+written  the job wrote all files, but no result
+result   the job wrote its result
+swap     PyIceberg wrote the metadata file; the next statement swaps the table's pointer
+swapped  the statement was run; its transaction is not committed
+landed   the transaction is committed; PyIceberg does not know it
+=======  =========================================================================================
+
+Children come from a fork server that has imported everything already, so that a fault takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.services.maintenance import sweeping
+from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.stages.leases import LEASE
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+from tests.support.pyarrow_job import Days, write_days
+
+REVENUE = TableIdentifier("lake", "sales", "revenue")
+PREFIX = "airflow_dynamic_tables."
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+YAML = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- {name: revenue, freshness: 1 day, partitioned_by: [ds], query: "SELECT '1' AS ds, 1 AS n"}
+"""
+
+Answer = tuple[Any, str | None]
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
+    [
+        "psycopg",
+        "pyarrow.parquet",
+        "airflow_dynamic_tables.catalog.sql.catalog",
+        "airflow_dynamic_tables.formats.iceberg.table",
+        "airflow_dynamic_tables.services.refresh.running",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default."""
+
+    home: Path
+    database_url: str
+    bucket: str | None = None
+
+    @property
+    def warehouse(self) -> str:
+        """URI of the folder of all tables."""
+        return f"{self.bucket or f'file://{self.home}'}/warehouse"
+
+    def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
+        """The workspace, as this process sees it."""
+        return open_workspace(Settings(self.database_url, self.warehouse), clock)
+
+    def request(self, attempt: Attempt) -> RefreshRequest:
+        """What an attempt asks for."""
+        definitions = self.home / "sales.yaml"
+        if not definitions.exists():
+            definitions.write_text(YAML)
+        table = load_definitions(definitions).tables[REVENUE]
+        partitions = tuple({"ds": day} for day in attempt.planned) or None
+        return RefreshRequest(table, {}, MARCH, attempt.token, attempt.owner, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One refresh: it writes ``days`` and replaces those of ``planned``, or the whole table."""
+
+    token: str
+    days: Days
+    owner: str = "dag/run/refresh"
+    planned: tuple[str, ...] = ()
+
+    def job(self, plan: RefreshPlan) -> None:
+        """The job, which says where it is."""
+        write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token))
+
+
+def refresh(site: Site, attempt: Attempt, clock: Callable[[], datetime] = utc_now) -> Version:
+    """Run an attempt in this process."""
+    with site.open(clock) as workspace:
+        return refresh_in(workspace, site, attempt)
+
+
+def refresh_in(workspace: Workspace, site: Site, attempt: Attempt) -> Version:
+    """Run an attempt in a workspace that is open already."""
+    version = run(workspace, site.request(attempt), attempt.job)
+    if not isinstance(version, Version):
+        raise TypeError(f"{attempt.token} was skipped: {version.reason}")
+    return version
+
+
+def when_leases_are_over() -> datetime:
+    """A clock by which every lease of now has ended."""
+    return utc_now() + LEASE + timedelta(seconds=1)
+
+
+def sweep(site: Site, clock: Callable[[], datetime] = utc_now) -> SweepReport:
+    """Sweep in this process."""
+    with site.open(clock) as workspace:
+        return sweeping.sweep(workspace)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process, and what it returned or raised."""
+
+    process: BaseProcess
+    _answer: Connection
+
+    def answer(self) -> Answer:
+        """Wait for its end.
+
+        :return: what it returned and no error, or nothing and the name and text of its error.
+        """
+        told: Answer = self._answer.recv() if self._answer.poll(300) else (None, "it said nothing")
+        self.process.join(60)
+        return told
+
+    def wait_until_stopped(self) -> None:
+        """Wait until a signal stopped it."""
+        state = Path(f"/proc/{self.process.pid}/stat")
+        until = time.monotonic() + 300
+        while state.read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > until:
+                raise TimeoutError("it was not stopped")
+            time.sleep(0.01)
+
+    def wake(self) -> None:
+        """Let it go on."""
+        os.kill(self.process.pid or 0, signal.SIGCONT)
+
+
+def start(target: Callable[..., object], *arguments: object) -> Child:
+    """Call a function in a process of its own."""
+    here, there = _processes.Pipe(duplex=False)
+    process = _processes.Process(target=_answer, args=(there, target, *arguments), daemon=True)
+    process.start()
+    there.close()
+    return Child(process, here)
+
+
+KILL = partial(signal.raise_signal, signal.SIGKILL)
+STOP = partial(signal.raise_signal, signal.SIGSTOP)
+
+
+def victim(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> Child:
+    """Call a function in a process that something happens to, once, when it comes to a point."""
+    return start(_struck, point, strike, target, *arguments)
+
+
+def _answer(to: Connection, target: Callable[..., object], *arguments: object) -> None:
+    try:
+        to.send((target(*arguments), None))
+    except Exception as error:
+        to.send((None, f"{type(error).__name__}: {error}"))
+
+
+def _struck(point: str, strike: Callable[[], object], target: Callable[..., object], *arguments: object) -> object:
+    waiting = [f"{PREFIX}{point}"]
+
+    def hook(name: str, _: tuple[Any, ...]) -> None:
+        if name in waiting:
+            waiting.clear()
+            strike()
+
+    sys.addaudithook(hook)
+    tell_of_swaps()
+    return target(*arguments)
+
+
+def tell_of_swaps() -> None:
+    """Audit events around the swap of a table's pointer, from SQLAlchemy."""
+    swapping: list[Any] = []
+
+    def before(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith(("UPDATE iceberg_tables", "INSERT INTO iceberg_tables")):
+            sys.audit(f"{PREFIX}swap")
+            swapping.append(statement)
+
+    def commit(_: Any) -> None:
+        if swapping:
+            sys.audit(f"{PREFIX}swapped")
+
+    def committed(_: Any) -> None:
+        if swapping:
+            swapping.clear()
+            sys.audit(f"{PREFIX}landed")
+
+    event.listen(Engine, "before_cursor_execute", before)
+    event.listen(Engine, "commit", commit)
+    event.listen(Session, "after_commit", committed)
+
+
+def race(site: Site, plan: Sequence[Sequence[Attempt]]) -> dict[str, Answer]:
+    """Run the attempts of each sequence in a process of its own; the first of all at once, then the second of all, ...
+
+    The first process also sweeps between them.
+
+    :return: the answer for each token.
+    """
+    line = _processes.Barrier(len(plan))
+    children = [start(_run_race, site, line, attempts, number == 0) for number, attempts in enumerate(plan)]
+    answers: dict[str, Answer] = {}
+    for child in children:
+        own, error = child.answer()
+        if error is not None:
+            raise RuntimeError(error)
+        answers |= own
+    return answers
+
+
+def _run_race(site: Site, line: Barrier, attempts: Sequence[Attempt], sweeps: bool) -> dict[str, Answer]:
+    answers: dict[str, Answer] = {}
+    with site.open() as workspace:
+        for attempt in attempts:
+            line.wait(300)
+            try:
+                answers[attempt.token] = refresh_in(workspace, site, attempt), None
+            except DynamicTableError as error:
+                answers[attempt.token] = None, f"{type(error).__name__}: {error}"
+            if sweeps:
+                sweeping.sweep(workspace)
+    return answers

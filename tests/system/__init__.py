@@ -1,0 +1,1 @@
+"""A real Airflow, a real wheel."""
