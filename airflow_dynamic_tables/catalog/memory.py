@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.errors import (
+    database_taken,
+    function_taken,
+    no_database,
+    no_function,
+    no_table,
+    not_empty,
+    other_kind,
+    partition_taken,
+    table_taken,
+)
+from airflow_dynamic_tables.catalog.specs import full_spec, partition_keys
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
@@ -17,6 +28,7 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
@@ -58,7 +70,7 @@ class MemoryCatalog(ReadableWritableCatalog):
         if database not in self._databases:
             self._databases[database] = _Database(deepcopy(value))
         elif not ignore_if_exists:
-            raise self._database_exists_already(database)
+            raise database_taken(self.name, database)
 
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.alter_database`."""
@@ -71,7 +83,7 @@ class MemoryCatalog(ReadableWritableCatalog):
             return
         content = self._database(database)
         if new_name in self._databases:
-            raise self._database_exists_already(new_name)
+            raise database_taken(self.name, new_name)
         self._databases[new_name] = content
         del self._databases[database]
 
@@ -81,7 +93,7 @@ class MemoryCatalog(ReadableWritableCatalog):
             return
         content = self._database(database)
         if (content.tables or content.functions) and not cascade:
-            raise self._not_empty(database)
+            raise not_empty(self.name, database)
         del self._databases[database]
 
     def list_tables(self, database: str) -> list[str]:
@@ -99,7 +111,7 @@ class MemoryCatalog(ReadableWritableCatalog):
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`; there are no versions here."""
         if version is not None:
-            raise self._no_table(path)
+            raise no_table(self.name, path)
         return deepcopy(self._table(path).value)
 
     def table_exists(self, path: ObjectPath) -> bool:
@@ -112,7 +124,7 @@ class MemoryCatalog(ReadableWritableCatalog):
         if path.name not in tables:
             tables[path.name] = _Table(deepcopy(table))
         elif not ignore_if_exists:
-            raise self._table_exists_already(path)
+            raise table_taken(self.name, path)
 
     def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.alter_table`."""
@@ -120,7 +132,7 @@ class MemoryCatalog(ReadableWritableCatalog):
             return
         found = self._table(path)
         if type(found.value) is not type(table):
-            raise self._other_kind(path, found.value, table)
+            raise other_kind(self.name, path, found.value, table)
         found.value = deepcopy(table)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
@@ -129,7 +141,7 @@ class MemoryCatalog(ReadableWritableCatalog):
             return
         table, renamed = self._table(path), ObjectPath(path.database, new_name)
         if self.table_exists(renamed):
-            raise self._table_exists_already(renamed)
+            raise table_taken(self.name, renamed)
         tables = self._databases[path.database].tables
         tables[new_name] = table
         del tables[path.name]
@@ -139,12 +151,12 @@ class MemoryCatalog(ReadableWritableCatalog):
         if self.table_exists(path):
             del self._databases[path.database].tables[path.name]
         elif not ignore_if_not_exists:
-            raise self._no_table(path)
+            raise no_table(self.name, path)
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         """See :meth:`ReadableCatalog.get_partitions`."""
         table, wanted = self._table(path), (spec or {}).items()
-        self._partition_keys(path, table.value, spec or {})
+        partition_keys(self.name, path, table.value, spec or {})
         found = (partition for _, partition in sorted(table.partitions.items()))
         return [deepcopy(partition) for partition in found if wanted <= partition.spec.items()]
 
@@ -155,12 +167,12 @@ class MemoryCatalog(ReadableWritableCatalog):
         table = self._table(path)
         created: dict[tuple[str, ...], CatalogPartition] = {}
         for partition in partitions:
-            spec = self._full_spec(path, table.value, partition.spec)
+            spec = full_spec(self.name, path, table.value, partition.spec)
             key = tuple(spec.values())
             if key not in table.partitions and key not in created:
                 created[key] = replace(deepcopy(partition), spec=spec)
             elif not ignore_if_exists:
-                raise self._partition_exists_already(path, spec)
+                raise partition_taken(self.name, path, spec)
         table.partitions.update(created)
 
     def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
@@ -202,7 +214,7 @@ class MemoryCatalog(ReadableWritableCatalog):
     def get_function(self, path: ObjectPath) -> CatalogFunction:
         """See :meth:`ReadableCatalog.get_function`."""
         if not self.function_exists(path):
-            raise self._no_function(path)
+            raise no_function(self.name, path)
         return deepcopy(self._databases[path.database].functions[path.name.lower()])
 
     def function_exists(self, path: ObjectPath) -> bool:
@@ -215,14 +227,14 @@ class MemoryCatalog(ReadableWritableCatalog):
         if path.name.lower() not in functions:
             functions[path.name.lower()] = deepcopy(function)
         elif not ignore_if_exists:
-            raise self._function_exists_already(path)
+            raise function_taken(self.name, path)
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.alter_function`."""
         if self.function_exists(path):
             self._databases[path.database].functions[path.name.lower()] = deepcopy(function)
         elif not ignore_if_not_exists:
-            raise self._no_function(path)
+            raise no_function(self.name, path)
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_function`."""
@@ -230,7 +242,7 @@ class MemoryCatalog(ReadableWritableCatalog):
             return
         function, renamed = self.get_function(path), ObjectPath(path.database, new_name)
         if self.function_exists(renamed):
-            raise self._function_exists_already(renamed)
+            raise function_taken(self.name, renamed)
         self.create_function(renamed, function)
         self.drop_function(path)
 
@@ -239,16 +251,16 @@ class MemoryCatalog(ReadableWritableCatalog):
         if self.function_exists(path):
             del self._databases[path.database].functions[path.name.lower()]
         elif not ignore_if_not_exists:
-            raise self._no_function(path)
+            raise no_function(self.name, path)
 
     def _database(self, database: str) -> _Database:
         if database not in self._databases:
-            raise self._no_database(database)
+            raise no_database(self.name, database)
         return self._databases[database]
 
     def _table(self, path: ObjectPath) -> _Table:
         if not self.table_exists(path):
-            raise self._no_table(path)
+            raise no_table(self.name, path)
         return self._databases[path.database].tables[path.name]
 
     def _names(self, database: str, kind: type) -> list[str]:

@@ -1,71 +1,185 @@
-"""Partitions as a Hive metastore keeps them, and back."""
+"""The partitions of a Hive metastore."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-from hive_metastore.ttypes import Partition, Table
+from hive_metastore.ttypes import AddPartitionsRequest, Partition, Table
 
-from airflow_dynamic_tables.catalog.hive.tables import STATISTICS, is_technical
-from airflow_dynamic_tables.catalog.values import CatalogPartition, TableStatistics
+from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
+from airflow_dynamic_tables.catalog.hive.encoding import STATISTICS, UNKNOWN, is_technical, set_statistics, statistics_of
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, Session
+from airflow_dynamic_tables.catalog.hive.tables import HiveTables
+from airflow_dynamic_tables.catalog.specs import full_spec, partition_keys
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.tables import file_uri, partition_name
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import (
+    AlreadyExistsError,
+    InvalidPartitionError,
+    NotFoundError,
+    PartitionNotFoundError,
+)
 
-_UNKNOWN = "-1"
+BATCH = 1_000
+"""Partitions asked for in one call: a metastore answers with all of them in memory."""
 
 
-def values_of(name: str) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class HivePartitions:
+    """Partitions of the tables."""
+
+    session: Session
+    tables: HiveTables
+
+    def specs(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[dict[str, str]]:
+        """Specs of the partitions that agree with ``spec``, in order of their values; one call."""
+        wanted = spec or {}
+        table = self.tables.load(path)
+        keys = partition_keys(self.session.catalog, path, self.tables.value(table), wanted)
+        specs = (dict(zip(keys, _values_of(name), strict=True)) for name in self._names(table, keys, wanted))
+        # The metastore compares by pattern, and takes for the same what is only alike.
+        return sorted((one for one in specs if wanted.items() <= one.items()), key=lambda one: tuple(one.values()))
+
+    def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """The partitions that agree with ``spec``, in order of their values; a call for every thousand."""
+        table = self.tables.load(path)
+        keys = partition_keys(self.session.catalog, path, self.tables.value(table), spec or {})
+        partitions = (_from_hive(table, partition, keys) for partition in self.load(table, spec))
+        return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
+
+    def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
+        """One partition."""
+        table, partition, keys = self._load_one(path, spec)
+        return _from_hive(table, partition, keys)
+
+    def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
+        """Make partitions: all of them or, on an error, none.
+
+        :raises InvalidPartitionError: also for an empty value, which Hive cannot tell from null.
+        """
+        stored = self.tables.load(path)
+        table = self.tables.value(stored)
+        created: dict[tuple[str, ...], Partition] = {}
+        for partition in partitions:
+            spec = full_spec(self.session.catalog, path, table, partition.spec)
+            if not all(spec.values()):
+                raise InvalidPartitionError(
+                    f"Table {path} in catalog {self.session.catalog}: a partition value of a Hive table is never empty."
+                )
+            key = tuple(spec.values())
+            if key not in created:
+                created[key] = _new(stored, partition, key)
+            elif not ignore_if_exists:
+                raise partition_taken(self.session.catalog, path, spec)
+        if not created:
+            return
+
+        request = AddPartitionsRequest(path.database, path.name, list(created.values()), ignore_if_exists, needResult=False)
+        try:
+            self.session.call("add_partitions_req", request)
+        except AlreadyExistsError as error:
+            raise partition_taken(self.session.catalog, path, self._first_taken(path, table, created)) from error
+
+    def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the value of a partition."""
+        try:
+            _, stored, _ = self._load_one(path, partition.spec)
+            _update(stored, partition)
+            self.session.call("alter_partition_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
+        except PartitionNotFoundError:
+            if not ignore_if_not_exists:
+                raise
+
+    def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a partition; the data files stay."""
+        try:
+            _, stored, _ = self._load_one(path, spec)
+            self.session.call("drop_partition", path.database, path.name, stored.values, False)
+        except NotFoundError as error:
+            if not ignore_if_not_exists:
+                raise no_partition(self.session.catalog, path, spec) from error
+
+    def load(self, table: Table, spec: PartitionSpec | None = None) -> list[Partition]:
+        """The partitions of a table that agree with ``spec``, as the metastore has them."""
+        keys = [field.name for field in table.partitionKeys]
+        wanted = {key.lower(): value for key, value in (spec or {}).items()}
+        names = self._names(table, keys, wanted)
+        partitions: list[Partition] = []
+        for start in range(0, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            partitions += self.session.call("get_partitions_by_names", table.dbName, table.tableName, batch)
+        return [one for one in partitions if wanted.items() <= dict(zip(keys, one.values, strict=True)).items()]
+
+    def _names(self, table: Table, keys: Sequence[str], spec: PartitionSpec) -> list[str]:
+        """Hive's names of the partitions that agree with ``spec``, or with one that looks alike."""
+        values = [spec.get(key, "") for key in keys]
+        if not any(values):
+            return list(self.session.call("get_partition_names", table.dbName, table.tableName, -1))
+        return list(self.session.call("get_partition_names_ps", table.dbName, table.tableName, values, -1))
+
+    def _load_one(self, path: ObjectPath, spec: PartitionSpec) -> tuple[Table, Partition, tuple[str, ...]]:
+        """A table, one of its partitions and the keys of both.
+
+        :raises PartitionNotFoundError: for every problem.
+        """
+        try:
+            table = self.tables.load(path)
+            values = full_spec(self.session.catalog, path, self.tables.value(table), spec)
+            partition = self.session.call("get_partition", path.database, path.name, list(values.values()))
+        except (NotFoundError, InvalidPartitionError) as error:
+            raise no_partition(self.session.catalog, path, spec) from error
+        return table, partition, tuple(values)
+
+    def _first_taken(self, path: ObjectPath, table: AnyTable, new: Mapping[tuple[str, ...], Partition]) -> dict[str, str]:
+        """The first of some new partitions that is there already."""
+        keys = partition_keys(self.session.catalog, path, table, {})
+        names = [partition_name(keys, values) for values in new]
+        taken = self.session.call("get_partitions_by_names", path.database, path.name, names)
+        values = next((tuple(one.values) for one in taken), next(iter(new)))
+        return dict(zip(keys, values, strict=True))
+
+
+def _values_of(name: str) -> tuple[str, ...]:
     """The values in the name of a partition."""
     return tuple(unquote(part.partition("=")[2]) for part in name.split("/"))
 
 
-def new_partition(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:
+def _new(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:
     """A new partition as the metastore is to have it: stored as its table is."""
     made = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
     made.sd.location = None
     made.parameters = {}
-    update_partition(made, partition)
+    _update(made, partition)
     # Or the metastore would look into the folder, and call what it has not yet got known: no files.
-    made.parameters = dict.fromkeys(STATISTICS.values(), _UNKNOWN) | made.parameters
+    made.parameters = dict.fromkeys(STATISTICS.values(), UNKNOWN) | made.parameters
     return made
 
 
-def update_partition(found: Partition, partition: CatalogPartition) -> None:
+def _update(stored: Partition, partition: CatalogPartition) -> None:
     """Change a partition of the metastore into that value; what others keep in its parameters stays."""
-    kept = {key: value for key, value in (found.parameters or {}).items() if is_technical(key)}
+    kept = {key: value for key, value in (stored.parameters or {}).items() if is_technical(key)}
     comment = {"comment": partition.comment} if partition.comment is not None else {}
     kept.pop("comment", None)
-    found.parameters = {**kept, **partition.properties, **comment}
-    set_statistics(found.parameters, partition.statistics)
+    stored.parameters = {**kept, **partition.properties, **comment}
+    set_statistics(stored.parameters, partition.statistics)
     if partition.location is not None:
-        found.sd.location = partition.location
+        stored.sd.location = partition.location
 
 
-def from_hive_partition(table: Table, found: Partition, keys: Sequence[str]) -> CatalogPartition:
+def _from_hive(table: Table, stored: Partition, keys: Sequence[str]) -> CatalogPartition:
     """The value that a partition of the metastore is; its location only when it is not the usual folder."""
-    parameters = found.parameters or {}
-    usual = f"{file_uri(table.sd.location)}/{partition_name(keys, found.values)}" if table.sd.location else None
-    place = file_uri(found.sd.location) if found.sd.location else None
+    parameters = stored.parameters or {}
+    usual = f"{file_uri(table.sd.location)}/{partition_name(keys, stored.values)}" if table.sd.location else None
+    place = file_uri(stored.sd.location) if stored.sd.location else None
     return CatalogPartition(
-        spec=dict(zip(keys, found.values, strict=True)),
+        spec=dict(zip(keys, stored.values, strict=True)),
         location=None if place == usual else place,
         comment=parameters.get("comment"),
         properties={key: value for key, value in parameters.items() if not is_technical(key)},
         statistics=statistics_of(parameters),
     )
-
-
-def statistics_of(parameters: Mapping[str, str]) -> TableStatistics:
-    """Size of a table or partition, from the parameters where Hive and Spark keep it."""
-    known = {field: int(parameters[name]) for field, name in STATISTICS.items() if parameters.get(name, _UNKNOWN) != _UNKNOWN}
-    return TableStatistics(**known)
-
-
-def set_statistics(parameters: dict[str, str], statistics: TableStatistics) -> None:
-    """Write a size into the parameters of a table or partition."""
-    for field, name in STATISTICS.items():
-        value = getattr(statistics, field)
-        parameters.pop(name, None)
-        if value is not None:
-            parameters[name] = str(value)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from hive_metastore.ttypes import Table
+from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.metastore.tables import PROVIDER, format_of
+from airflow_dynamic_tables.catalog.hive.encoding import location_of
+from airflow_dynamic_tables.clients.metastore.tables import (
+    PROVIDER,
+    columns_of,
+    file_uri,
+    format_of,
+    partition_keys_of,
+    partition_name,
+)
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -42,24 +50,43 @@ class HiveScan:
     folders: tuple[Folder, ...]
 
 
-def reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
+def scanned(path: ObjectPath, table: Table, load_partitions: Callable[[Table], list[Partition]]) -> HiveScan:
+    """How to read a table as files.
+
+    :param load_partitions: its partitions; asked only when it has any.
+    :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
+    """
+    columns = columns_of(table)
+    keys = partition_keys_of(table)
+    file_format, options = _reading(path, table, columns)
+    if not keys:
+        return HiveScan(file_format, options, columns, keys, (Folder(location_of(table) or "", {}),))
+    folders = (
+        Folder(file_uri(one.sd.location), dict(zip(keys, one.values, strict=True)), partition_name(keys, one.values))
+        for one in load_partitions(table)
+    )
+    return HiveScan(file_format, options, columns, keys, tuple(sorted(folders, key=lambda folder: folder.name)))
+
+
+def _reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
     """Spark's name of a table's file format, and the options for it.
 
     :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
     """
-    parameters, found = table.parameters or {}, format_of(table)
+    parameters = table.parameters or {}
+    file_format = format_of(table)
     if table.tableType == "VIRTUAL_VIEW":
         raise UnsupportedError(f"{path} is a view; declare it as a source of format view.")
     if parameters.get("transactional", "").lower() == "true":
         raise UnsupportedError(f"{path} is a transactional Hive table; only Hive can read its files.")
-    if found == "text" or (found == "csv" and PROVIDER not in parameters):
+    if file_format == "text" or (file_format == "csv" and PROVIDER not in parameters):
         if nested := [column.name for column in columns if column.type.startswith(_NESTED)]:
             raise UnsupportedError(f"{path}: column {nested[0]!r} of a text table is nested, which takes Hive to read.")
-        return "csv", _text_options(path, table) if found == "text" else _csv_options(table)
-    if found not in _READABLE:
-        raise UnsupportedError(f"{path} has the format {found}; a hive source has one of {', '.join(_READABLE)} or text.")
+        return "csv", _text_options(path, table) if file_format == "text" else _csv_options(table)
+    if file_format not in _READABLE:
+        raise UnsupportedError(f"{path} has the format {file_format}; a hive source has one of {', '.join(_READABLE)} or text.")
     options = table.sd.serdeInfo.parameters or {}
-    return found, {key: value for key, value in options.items() if key not in ("path", "serialization.format")}
+    return file_format, {key: value for key, value in options.items() if key not in ("path", "serialization.format")}
 
 
 def _text_options(path: ObjectPath, table: Table) -> dict[str, str]:

@@ -1,226 +1,168 @@
-"""Tables, dynamic tables and views as a Hive metastore keeps them, and back.
-
-What Hive has a place for stands there, so that every engine reads it: columns, partition keys, location, comment, properties,
-the text of a view. The whole value stands beside it as JSON in the parameter ``dynamic-tables.value``. Where the two differ,
-somebody else has altered the table, and what Hive says is true.
-"""
+"""The tables, dynamic tables and views of a Hive metastore."""
 
 from __future__ import annotations
 
-import getpass
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import uuid4
 
-from hive_metastore.ttypes import SerDeInfo, StorageDescriptor, Table
+from hive_metastore.ttypes import Table
 
-from airflow_dynamic_tables.catalog.encoding import decode, encode
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
-from airflow_dynamic_tables.clients.metastore.tables import (
-    PREFIX,
-    PROVIDER,
-    REVISION,
-    SCHEMA,
-    SNAPSHOT,
-    STORAGES,
-    columns_of,
-    descriptor,
-    file_uri,
-    format_of,
-    joined_parameter,
-    partition_keys_of,
-    set_columns,
-    split_parameter,
-)
-from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
-from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
+from airflow_dynamic_tables.catalog.hive.encoding import KIND, adopted, from_hive, to_hive, update
+from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, Session, is_legal
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.clients.metastore.tables import REVISION
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
-KIND = "dynamic_tables_kind"
-"""Parameter by which dynamic tables are listed; the metastore's filters know neither dash nor dot."""
-
-STATISTICS = {"rows": "numRows", "bytes": "totalSize", "files": "numFiles"}
-_VALUE = f"{PREFIX}value"
-_TECHNICAL = {
-    *STATISTICS.values(),
-    *("EXTERNAL", "comment", "transient_lastDdlTime", "rawDataSize", "COLUMN_STATS_ACCURATE", "numPartitions"),
-    *("last_modified_by", "last_modified_time", "DO_NOT_UPDATE_STATS", "bucketing_version", KIND),
-}
-_TECHNICAL_PREFIXES = (PREFIX, "spark.sql.", "view.")
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)*", re.DOTALL)
+_ATTEMPTS = 20
+"""How often a table is read, changed and written before its writers are taken to be too many."""
 
 
-def to_hive(catalog: str, path: ObjectPath, table: AnyTable, location: str) -> Table:
-    """A new table as the metastore is to have it.
+@dataclass(frozen=True, slots=True)
+class HiveTables:
+    """Tables, dynamic tables and views; every change of one is a compare-and-swap."""
 
-    :param location: where its data are when it does not say itself.
-    :raises UnsupportedError: when a Hive table cannot be like that.
-    """
-    made = Table(tableName=path.name, dbName=path.database, owner=getpass.getuser(), createTime=0, lastAccessTime=0, retention=0)
-    made.parameters, made.partitionKeys = {}, []
-    if isinstance(table, CatalogView):
-        made.tableType = "VIRTUAL_VIEW"
-        made.sd = StorageDescriptor(cols=[], serdeInfo=SerDeInfo(None, None, {}), numBuckets=-1, parameters={})
-        made.sd.bucketCols = made.sd.sortCols = []
-    else:
-        made.tableType = "EXTERNAL_TABLE"  # nobody but us moves or deletes its files
-        made.sd = descriptor(table.format, table.location or location)
-        made.parameters = {"EXTERNAL": "TRUE", **({} if table.format in STORAGES else {PROVIDER: table.format})}
-    update(catalog, made, table)
-    return made
+    session: Session
+    databases: HiveDatabases
 
+    def names(self, database: str) -> list[str]:
+        """Names of tables, dynamic tables and views, sorted."""
+        return self._names(database, "get_all_tables", database)
 
-def update(catalog: str, found: Table, table: AnyTable) -> None:
-    """Change a table of the metastore into that value; what others keep in its parameters stays.
+    def dynamic_names(self, database: str) -> list[str]:
+        """Names of the dynamic tables, sorted."""
+        kind = f'hive_filter_field_params__{KIND} = "dynamic_table"'
+        return self._names(database, "get_table_names_by_filter", database, kind, -1)
 
-    :raises UnsupportedError: when a Hive table cannot be like that.
-    """
-    kept = {key: value for key, value in (found.parameters or {}).items() if is_technical(key) and not key.startswith(_VALUE)}
-    if taken := sorted(filter(is_technical, table.properties)):
-        raise UnsupportedError(f"A Hive table uses the property {taken[0]} itself; give yours another name.")
-    value = encode(table)
-    found.parameters = {
-        **kept,
-        **table.properties,
-        **split_parameter(_VALUE, json.dumps(value, sort_keys=True)),
-        KIND: value["kind"],
-        REVISION: uuid4().hex,
-    }
-    found.parameters.pop("comment", None)
-    if table.comment is not None:
-        found.parameters["comment"] = table.comment
-    if isinstance(table, CatalogView):
-        set_columns(found, table.columns, ())
-        found.viewOriginalText, found.viewExpandedText = table.original_query, _for_spark(catalog, table.expanded_query)
-    else:
-        _update_storage(found, table)
+    def view_names(self, database: str) -> list[str]:
+        """Names of the views, sorted."""
+        return self._names(database, "get_tables_by_type", database, "*", "VIRTUAL_VIEW")
 
+    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
+        """One table; the metastore has the current version only."""
+        table = self.value(self.load(path))
+        if version is not None and not (isinstance(table, CatalogDynamicTable) and table.snapshot == version):
+            raise no_version(self.session.catalog, path, version)
+        return table
 
-def adopted(catalog: str, path: ObjectPath, found: Table, table: CatalogDynamicTable) -> None:
-    """Make a dynamic table of a table of the metastore, with the rows it has.
+    def value(self, stored: Table) -> AnyTable:
+        """The value that a table of the metastore is."""
+        return from_hive(self.session.catalog, stored)
 
-    :raises UnsupportedError: when its files cannot be replaced by files that Spark writes for a Hive table.
-    """
-    parameters, keys = found.parameters or {}, partition_keys_of(found)
-    serde = found.sd.serdeInfo.serializationLib if found.sd.serdeInfo else None
-    obstacles = {
-        "it is a view": found.tableType == "VIRTUAL_VIEW",
-        f"its format is {format_of(found)} and not {table.format}": format_of(found) != table.format,
-        "Hive cannot read its files": table.format not in STORAGES or serde != STORAGES[table.format].serde,
-        f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
-        "it is transactional": parameters.get("transactional", "").lower() == "true",
-        "its files are in buckets": bool(found.sd.bucketCols) or f"{SCHEMA}.numBuckets" in parameters,
-        "Spark alone knows its partitions": bool(keys) and not found.partitionKeys,
-    }
-    if reasons := [reason for reason, stands in obstacles.items() if stands]:
-        raise UnsupportedError(f"{path} in catalog {catalog} cannot be adopted: {reasons[0]}.")
-    # Spark would look for the files of a table of its own where they were.
-    found.parameters = {key: value for key, value in parameters.items() if key not in (PROVIDER, "spark.sql.partitionProvider")}
-    found.parameters["EXTERNAL"], found.tableType = "TRUE", "EXTERNAL_TABLE"
-    (found.sd.serdeInfo.parameters or {}).pop("path", None)
-    properties = {key: value for key, value in found.parameters.items() if not is_technical(key)}
-    comment = table.comment or found.parameters.get("comment")
-    update(catalog, found, replace(table, columns=columns_of(found), comment=comment, properties=properties))
+    def exists(self, path: ObjectPath) -> bool:
+        """Whether there is a table, dynamic table or view of that name."""
+        try:
+            self.load(path)
+        except TableNotFoundError:
+            return False
+        return True
 
+    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """Make a table, dynamic table or view.
 
-def from_hive(catalog: str, found: Table) -> AnyTable:
-    """The value that a table of the metastore is."""
-    parameters = found.parameters or {}
-    properties = {key: value for key, value in parameters.items() if not is_technical(key)}
-    comment = parameters.get("comment")
-    text = joined_parameter(parameters, _VALUE)
-    stored = decode(**json.loads(text)) if text is not None else None
-    if found.tableType == "VIRTUAL_VIEW":
-        return _view(catalog, found, stored, properties, comment)
-    if not isinstance(stored, CatalogTable | CatalogDynamicTable):
-        return CatalogTable(
-            columns=columns_of(found),
-            comment=comment,
-            partition_keys=partition_keys_of(found),
-            format=format_of(found),
-            location=location_of(found),
-            options=_foreign_options(found),
-            properties=properties,
-        )
-    snapshot = parameters.get(SNAPSHOT)
-    known = replace(
-        stored,
-        columns=_columns(found, stored),
-        comment=comment,
-        location=location_of(found) if snapshot is not None else _location(found, stored.location),
-        properties=properties,
-    )
-    return replace(known, snapshot=snapshot) if isinstance(known, CatalogDynamicTable) else known
+        :raises UnsupportedError: when a Hive table cannot have that name, those types or those properties.
+        """
+        database = self.databases.load(path.database)
+        self.session.check_name("table", path.name, MAX_NAME)
+        created = to_hive(self.session.catalog, path, table, f"{database.locationUri}/{path.name}")
+        if not isinstance(table, CatalogView) and not table.partition_keys:
+            created.parameters["DO_NOT_UPDATE_STATS"] = "true"
+        try:
+            self.session.call("create_table", created)
+        except AlreadyExistsError as error:
+            if not ignore_if_exists:
+                raise table_taken(self.session.catalog, path) from error
 
+    def alter(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the metadata.
 
-def location_of(found: Table) -> str | None:
-    """Where a table's data are: a URI, or ``None`` for a view."""
-    place = found.sd.location
-    if PROVIDER in (found.parameters or {}):
-        place = (found.sd.serdeInfo.parameters or {}).get("path", place)
-    return file_uri(place) if place else None
+        Columns and location of a dynamic table that has a version are its commits' affair and stay as they are.
+        """
 
+        def replace_value(stored: Table) -> None:
+            value = self.value(stored)
+            if type(value) is not type(table):
+                raise other_kind(self.session.catalog, path, value, table)
+            update(self.session.catalog, stored, table)
 
-def is_technical(key: str) -> bool:
-    """Whether a parameter is Hive's, Spark's or this package's own, and no property of the user."""
-    return key in _TECHNICAL or key.startswith(_TECHNICAL_PREFIXES)
+        try:
+            self.change(path, replace_value)
+        except TableNotFoundError:
+            if not ignore_if_not_exists:
+                raise
 
+    def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        """Make a dynamic table of a table that something else made; whether it was none yet."""
+        if isinstance(self.get(path), CatalogDynamicTable):
+            return False
+        self.change(path, lambda stored: adopted(self.session.catalog, path, stored, table))
+        return True
 
-def _update_storage(found: Table, table: CatalogTable | CatalogDynamicTable) -> None:
-    if SNAPSHOT in found.parameters and isinstance(table, CatalogDynamicTable):
-        return  # columns and location are now the commits' affair; what the caller read may be older than the last one
-    location = table.location or found.sd.location
-    if format_of(found) != table.format:
-        columns, found.sd = found.sd.cols, descriptor(table.format, location)
-        found.sd.cols = columns
-        found.parameters.pop(PROVIDER, None)
-        if table.format not in STORAGES:
-            found.parameters[PROVIDER] = table.format
-    if isinstance(table, CatalogTable):  # every reader needs its options; those of a dynamic table are its refreshes' own
-        found.sd.serdeInfo.parameters = {"serialization.format": "1", **table.options}
-    if PROVIDER in found.parameters and location:
-        found.sd.serdeInfo.parameters["path"] = location
-    found.sd.location = location
-    if (table.columns, table.partition_keys) != (columns_of(found), partition_keys_of(found)):
-        set_columns(found, table.columns, table.partition_keys)
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Change the name."""
+        if ignore_if_not_exists and not self.exists(path):
+            return
+        stored = self.load(path)
+        renamed = ObjectPath(path.database, new_name)
+        self.session.check_name("table", new_name, MAX_NAME)
+        if self.exists(renamed):
+            raise table_taken(self.session.catalog, renamed)
+        stored.tableName = new_name
+        try:
+            self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
+        except AlreadyExistsError as error:
+            raise table_taken(self.session.catalog, renamed) from error
 
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table, dynamic table or view; the data files stay."""
+        try:
+            if not is_legal(path.database, path.name):
+                raise no_table(self.session.catalog, path)
+            self.session.call("drop_table", path.database, path.name, False)
+        except NotFoundError as error:
+            if not ignore_if_not_exists:
+                raise no_table(self.session.catalog, path) from error
 
-def _view(catalog: str, found: Table, stored: AnyTable | None, properties: Mapping[str, str], comment: str | None) -> CatalogView:
-    original, expanded = found.viewOriginalText or "", found.viewExpandedText or found.viewOriginalText or ""
-    if isinstance(stored, CatalogView):
-        as_written = stored.original_query == original and _for_spark(catalog, stored.expanded_query) == expanded
-        if as_written:
-            return replace(stored, properties=properties, comment=comment)
-    return CatalogView(original, expanded, columns_of(found), comment, properties)
+    def load(self, path: ObjectPath) -> Table:
+        """A table as the metastore has it.
 
+        :raises TableNotFoundError: when it or its database is missing.
+        """
+        if not is_legal(path.database, path.name):
+            raise no_table(self.session.catalog, path)
+        try:
+            return self.session.call("get_table", path.database, path.name)
+        except NotFoundError as error:
+            raise no_table(self.session.catalog, path) from error
 
-def _columns(found: Table, stored: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
-    """The stored columns, in their own order, as long as the metastore's are the same."""
-    expected = Table(parameters={}, sd=StorageDescriptor())
-    set_columns(expected, stored.columns, stored.partition_keys)
-    same = expected.sd.cols == (found.sd.cols or []) and expected.partitionKeys == (found.partitionKeys or [])
-    return stored.columns if same else columns_of(found)
+    def change(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
+        """Read a table, change it and write it, again if somebody else of us wrote meanwhile.
 
+        :raises ConflictError: when that goes on for ever.
+        """
+        for attempt in range(_ATTEMPTS):
+            stored = self.load(path)
+            revision = (stored.parameters or {}).get(REVISION)
+            change(stored)
+            try:
+                if revision is not None:
+                    stored.parameters[REVISION] = uuid4().hex
+                    with self.session.errors():
+                        self.session.metastore.alter_table(stored, REVISION, revision)
+                else:  # nobody of us has written this one yet
+                    self.session.call("alter_table_with_environment_context", path.database, path.name, stored, KEEP_STATISTICS)
+                return
+            except ConflictError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
 
-def _location(found: Table, stored: str | None) -> str | None:
-    """The location as it was given; ``None`` while it is the one that the catalog chose."""
-    place = location_of(found)
-    return stored if stored is None or (place and file_uri(stored) == place) else place
-
-
-def _foreign_options(found: Table) -> dict[str, str]:
-    parameters = found.sd.serdeInfo.parameters or {}
-    return {key: value for key, value in parameters.items() if key not in ("path", "serialization.format")}
-
-
-def _for_spark(catalog: str, query: str) -> str:
-    """The text of a view without the name of this catalog, which no other engine knows."""
-    prefix = f"{quote(catalog)}."
-
-    def without(match: re.Match[str]) -> str:
-        text = match[0]
-        return text.removeprefix(prefix) if text.startswith(prefix) and text.count("`.`") >= 2 else text
-
-    return _QUOTED.sub(without, query)
+    def _names(self, database: str, method: str, *arguments: object) -> list[str]:
+        if not is_legal(database):
+            raise no_database(self.session.catalog, database)
+        names = sorted(self.session.call(method, *arguments))
+        if not names:
+            self.databases.load(database)  # a missing one has no tables, says the metastore
+        return names

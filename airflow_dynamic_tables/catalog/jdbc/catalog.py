@@ -15,6 +15,10 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.errors import (
+    no_database,
+    no_table,
+)
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable
 from airflow_dynamic_tables.clients.postgres.types import spark_type
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -84,7 +88,7 @@ class JdbcCatalog(ReadableCatalog):
         with self._connected(self.default_database) as connection:
             found = connection.execute(text(query), {"name": database}).first()
         if found is None:
-            raise self._no_database(database)
+            raise no_database(self.name, database)
         return CatalogDatabase(comment=found.comment)
 
     def list_tables(self, database: str) -> list[str]:
@@ -96,7 +100,7 @@ class JdbcCatalog(ReadableCatalog):
     def get_table(self, path: ObjectPath, version: str | None = None) -> CatalogTable:
         """See :meth:`ReadableCatalog.get_table`; PostgreSQL keeps no versions."""
         if version is not None or not self.database_exists(path.database):
-            raise self._no_table(path)
+            raise no_table(self.name, path)
         with self._connected(path.database) as connection:
             found = self._found(connection, path)
             columns = connection.execute(text(_COLUMNS), {"oid": found.oid}).all()
@@ -147,7 +151,7 @@ class JdbcCatalog(ReadableCatalog):
     def _snapshot(self, path: ObjectPath) -> str:
         """The snapshot of a database that is held; it lives as long as the transaction that exported it."""
         if not self.database_exists(path.database):
-            raise self._no_table(path)
+            raise no_table(self.name, path)
         with self._errors(path.database):
             if path.database not in self._snapshots:
                 connection = self._engine(path.database).connect().execution_options(isolation_level="REPEATABLE READ")
@@ -178,7 +182,7 @@ class JdbcCatalog(ReadableCatalog):
     def _found(self, connection: Connection, path: ObjectPath) -> Row[Any]:
         found = _find(connection, path.name)
         if found is None:
-            raise self._no_table(path)
+            raise no_table(self.name, path)
         return found
 
     @contextmanager

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
-from airflow_dynamic_tables.catalog.sql.rows import PARTITIONS, STATISTICS, insert
+from airflow_dynamic_tables.catalog.sql.rows import PARTITIONS, STATISTICS, Rows
 from airflow_dynamic_tables.catalog.values import CatalogPartition, ColumnStatistics, TableStatistics
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, describe
 
@@ -19,44 +18,44 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, describ
 class Details:
     """The rows that hang on one table, within one transaction. Specs are in the order of the table's keys."""
 
-    database: Database
-    connection: Connection
-    catalog: str
+    rows: Rows
     path: ObjectPath
 
     def partitions(self) -> list[CatalogPartition]:
         """All partitions, in order of their values."""
-        rows = select(PARTITIONS.table.c.value).where(*PARTITIONS.within(self.catalog, self.path.database, self.path.name))
-        found = map(_partition, self.connection.scalars(rows))
-        return sorted(found, key=lambda partition: tuple(partition.spec.values()))
+        query = select(PARTITIONS.table.c.value).where(*self.rows.at(PARTITIONS, self.path))
+        partitions = map(_partition, self.rows.connection.scalars(query))
+        return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
 
     def partition(self, spec: PartitionSpec) -> CatalogPartition | None:
         """One partition."""
-        value = self.connection.scalar(select(PARTITIONS.table.c.value).where(*self._is_partition(spec)))
+        value = self.rows.connection.scalar(select(PARTITIONS.table.c.value).where(*self._is_partition(spec)))
         return _partition(value) if value is not None else None
 
     def add_partitions(self, partitions: Sequence[CatalogPartition]) -> list[CatalogPartition]:
         """Insert partitions; those that were there already, or more than once among these, are left out and returned."""
         by_spec = {describe(partition.spec): partition for partition in reversed(partitions)}
-        rows = [{**self._key, "spec": spec, "value": asdict(partition)} for spec, partition in by_spec.items()]
-        statement = self.database.insert(PARTITIONS.table).on_conflict_do_nothing().returning(PARTITIONS.table.c.spec)
-        inserted = set(self.connection.scalars(statement, rows)) if rows else set()
+        values = [
+            {"catalog": self.rows.catalog, **self._key, "spec": spec, "value": asdict(partition)}
+            for spec, partition in by_spec.items()
+        ]
+        statement = self.rows.database.insert(PARTITIONS.table).on_conflict_do_nothing().returning(PARTITIONS.table.c.spec)
+        inserted = set(self.rows.connection.scalars(statement, values)) if values else set()
         new = {id(by_spec[spec]) for spec in inserted}
         return [partition for partition in partitions if id(partition) not in new]
 
     def replace_partition(self, partition: CatalogPartition) -> None:
         """Write the new value of a partition."""
         change = update(PARTITIONS.table).where(*self._is_partition(partition.spec)).values(value=asdict(partition))
-        self.connection.execute(change)
+        self.rows.connection.execute(change)
 
     def remove_partition(self, spec: PartitionSpec) -> None:
         """Delete a partition."""
-        self.connection.execute(delete(PARTITIONS.table).where(*self._is_partition(spec)))
+        self.rows.connection.execute(delete(PARTITIONS.table).where(*self._is_partition(spec)))
 
     def statistics(self) -> tuple[TableStatistics, dict[str, ColumnStatistics]]:
         """What is known of the table and of its columns."""
-        place = STATISTICS.within(self.catalog, self.path.database, self.path.name)
-        value = self.connection.scalar(select(STATISTICS.table.c.value).where(*place))
+        value = self.rows.connection.scalar(select(STATISTICS.table.c.value).where(*self.rows.at(STATISTICS, self.path)))
         if value is None:
             return TableStatistics(), {}
         columns = {name: ColumnStatistics(**column) for name, column in value["columns"].items()}
@@ -64,18 +63,16 @@ class Details:
 
     def write_statistics(self, table: TableStatistics, columns: Mapping[str, ColumnStatistics]) -> None:
         """Replace what is known of the table and of its columns."""
-        place = STATISTICS.within(self.catalog, self.path.database, self.path.name)
         value = {"table": asdict(table), "columns": {name: asdict(column) for name, column in columns.items()}}
-        self.connection.execute(delete(STATISTICS.table).where(*place))
-        insert(self.database, self.connection, STATISTICS.table, {**self._key, "value": value})
+        self.rows.delete(STATISTICS, self.path.database, self.path.name)
+        self.rows.insert(STATISTICS.table, {**self._key, "value": value})
 
     @property
     def _key(self) -> dict[str, str]:
-        return {"catalog": self.catalog, "database": self.path.database, "name": self.path.name}
+        return {"database": self.path.database, "name": self.path.name}
 
     def _is_partition(self, spec: PartitionSpec) -> tuple[ColumnElement[bool], ...]:
-        place = PARTITIONS.within(self.catalog, self.path.database, self.path.name)
-        return (*place, PARTITIONS.table.c.spec == describe(spec))
+        return (*self.rows.at(PARTITIONS, self.path), PARTITIONS.table.c.spec == describe(spec))
 
 
 def _partition(value: Mapping[str, Any]) -> CatalogPartition:

@@ -1,4 +1,4 @@
-"""The Iceberg side of the ``sql`` catalog, and what its metadata knows better than a row: columns, partitions, statistics."""
+"""What the metadata of an Iceberg table knows better than a row of the ``sql`` catalog: columns, partitions, statistics."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
-from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
@@ -23,33 +20,10 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
-from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.files import is_object_store
 from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, key_columns, partition
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.schema import Column
-
-
-def open_iceberg(name: str, database: Database, warehouse: str) -> IcebergCatalog:
-    """PyIceberg's catalog on the same database.
-
-    :raises CatalogUnavailableError: when the database cannot be reached.
-    """
-    with database.errors():
-        engine = database.engine
-        properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": warehouse}
-        if is_object_store(warehouse):
-            properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: there is one place to say endpoint and credentials
-        try:
-            catalog = IcebergCatalog(name, **properties)
-        except DBAPIError:
-            # Two processes that start at once both try to create PyIceberg's tables; now they are there.
-            catalog = IcebergCatalog(name, **properties)
-    # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
-    catalog.engine.dispose()
-    catalog.engine = engine
-    return catalog
 
 
 def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> AnyTable | None:
@@ -57,10 +31,10 @@ def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> A
 
     :raises UnsupportedError: when a column has a type that Spark does not have.
     """
-    found = _columns_as_of(physical, version)
-    if found is None:
+    as_of = _columns_as_of(physical, version)
+    if as_of is None:
         return None
-    columns, snapshot = found
+    columns, snapshot = as_of
     if isinstance(entry, CatalogDynamicTable):
         return replace(entry, columns=columns, location=physical.location(), snapshot=snapshot)
     if isinstance(entry, CatalogTable):
@@ -96,18 +70,19 @@ def _columns_as_of(table: Table, version: str | None) -> tuple[tuple[Column, ...
 
 def partitions_of(table: Table, keys: tuple[str, ...], wanted: Mapping[str, str]) -> list[CatalogPartition]:
     """The partitions that hold files and agree with ``wanted``, in order of their values."""
-    schema, uncounted = table.schema(), has_delete_files(table)
+    schema = table.schema()
+    uncounted = has_delete_files(table)
     columns = {number: key_columns(spec, schema) for number, spec in table.specs().items()}
-    found: dict[tuple[str, ...], list[DataFile]] = {}
+    files_by_values: dict[tuple[str, ...], list[DataFile]] = {}
     for file, spec in data_files(table):
         values = partition(file, spec, schema)
         named = {column: values[field] for field, column in columns[spec.spec_id].items()}
         full = {key: NULL_PARTITION if (value := named.get(key)) is None else value for key in keys}
         if wanted.items() <= full.items():
-            found.setdefault(tuple(full.values()), []).append(file)
+            files_by_values.setdefault(tuple(full.values()), []).append(file)
     return [
         CatalogPartition(dict(zip(keys, values, strict=True)), statistics=_size(files, uncounted=uncounted))
-        for values, files in sorted(found.items())
+        for values, files in sorted(files_by_values.items())
     ]
 
 
@@ -130,8 +105,8 @@ def column_statistics_of(table: Table) -> dict[str, ColumnStatistics]:
     if not files or has_delete_files(table):
         return {}
     fields = (field for field in table.schema().fields if isinstance(field.field_type, PrimitiveType))
-    found = {field.name: _column(field, files) for field in fields}
-    return {name: statistics for name, statistics in found.items() if statistics != ColumnStatistics()}
+    by_column = {field.name: _column(field, files) for field in fields}
+    return {name: statistics for name, statistics in by_column.items() if statistics != ColumnStatistics()}
 
 
 def _column(field: NestedField, files: list[DataFile]) -> ColumnStatistics:
@@ -147,8 +122,8 @@ def _column(field: NestedField, files: list[DataFile]) -> ColumnStatistics:
 
 def _text(field: NestedField, choose: Any, bounds: Iterator[Mapping[int, bytes] | None]) -> str | None:
     """The smallest or largest bound as text; ``None`` when a file has none."""
-    found = [(bound or {}).get(field.field_id) for bound in bounds]
-    if not found or None in found or not isinstance(field.field_type, PrimitiveType):
+    encoded = [(bound or {}).get(field.field_id) for bound in bounds]
+    if not encoded or None in encoded or not isinstance(field.field_type, PrimitiveType):
         return None
-    values = [from_bytes(field.field_type, value) for value in found if value is not None]
+    values = [from_bytes(field.field_type, value) for value in encoded if value is not None]
     return IdentityTransform[Any]().to_human_string(field.field_type, choose(values))

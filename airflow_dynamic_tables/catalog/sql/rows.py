@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
-from sqlalchemy import ColumnElement, Connection, Table
+from sqlalchemy import ColumnElement, Connection, Table, delete, select
 
+from airflow_dynamic_tables.catalog.errors import no_database
+from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import (
     catalog_functions,
     catalog_partitions,
     catalog_statistics,
     catalog_tables,
+    databases,
 )
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 
 
 class Register(NamedTuple):
@@ -48,7 +54,68 @@ NAMESPACES = Register(
 )
 
 
-def insert(database: Database, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert a row unless its key is taken; whether it was inserted."""
-    statement = database.insert(table).values(row).on_conflict_do_nothing().returning(table.c.name)
-    return connection.scalar(statement) is not None
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one catalog, within one transaction."""
+
+    catalog: str
+    database: Database
+    connection: Connection
+
+    def within(self, register: Register, database: str, name: str | None = None) -> tuple[ColumnElement[bool], ...]:
+        """The condition for everything in a database of this catalog, or for what has that name."""
+        return register.within(self.catalog, database, name)
+
+    def at(self, register: Register, path: ObjectPath) -> tuple[ColumnElement[bool], ...]:
+        """The condition for what has that path."""
+        return register.within(self.catalog, path.database, path.name)
+
+    def of_database(self, database: str) -> tuple[ColumnElement[bool], ...]:
+        """The condition for the row of a database itself."""
+        return databases.c.catalog == self.catalog, databases.c.name == database
+
+    def exists(self, register: Register, path: ObjectPath) -> bool:
+        """Whether a register has that path."""
+        return self.connection.scalar(select(1).select_from(register.table).where(*self.at(register, path))) is not None
+
+    def insert(self, table: Table, row: Mapping[str, Any]) -> bool:
+        """Insert a row of this catalog unless its key is taken; whether it was inserted."""
+        values = {"catalog": self.catalog, **row}
+        statement = self.database.insert(table).values(values).on_conflict_do_nothing().returning(table.c.name)
+        return self.connection.scalar(statement) is not None
+
+    def delete(self, register: Register, database: str, name: str | None = None) -> int:
+        """Delete everything in a database, or what has that name; how many rows that were."""
+        return self.connection.execute(delete(register.table).where(*self.within(register, database, name))).rowcount
+
+    def lock_database(self, database: str) -> bool:
+        """Keep other writers out of a database until the end of the transaction; whether it exists."""
+        query = select(databases.c.name).where(*self.of_database(database)).with_for_update()
+        return self.connection.scalar(query) is not None
+
+    def get_database(self, database: str) -> CatalogDatabase:
+        """The value of a database.
+
+        :raises DatabaseNotFoundError: when it is missing.
+        """
+        value = self.connection.scalar(select(databases.c.value).where(*self.of_database(database)))
+        if value is None:
+            raise no_database(self.catalog, database)
+        return CatalogDatabase(**value)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where one catalog keeps its rows."""
+
+    catalog: str
+    database: Database
+
+    @contextmanager
+    def transaction(self) -> Iterator[Rows]:
+        """The rows within one transaction, which an error rolls back.
+
+        :raises CatalogUnavailableError: when the database cannot be reached.
+        """
+        with self.database.transaction() as connection:
+            yield Rows(self.catalog, self.database, connection)

@@ -12,7 +12,7 @@ import pytest
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
 from airflow_dynamic_tables.catalog.file import Defaults, load_catalogs
-from airflow_dynamic_tables.catalog.hive import catalog as hive
+from airflow_dynamic_tables.catalog.hive import partitions as hive_partitions
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import (
     CatalogDatabase,
@@ -235,7 +235,7 @@ def test_every_type_comes_back(sales: HiveCatalog, kind: str) -> None:
 
 
 def test_partitions_take_no_call_for_each(sales: HiveCatalog, thrift_calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hive, "BATCH", 20)
+    monkeypatch.setattr(hive_partitions, "BATCH", 20)
     sales.create_table(PATH, DYNAMIC)
     partitions = [CatalogPartition({"ds": f"{number:03}"}, statistics=TableStatistics(number)) for number in range(60)]
     thrift_calls.clear()
@@ -280,7 +280,7 @@ def test_a_thousand_tables_and_ten_thousand_partitions(
     listed = time.monotonic()
     assert catalog.get_partitions(ObjectPath("sales", names[0])) == partitions
     fault_report.note(f"Hive metastore: 1,000 tables {listed - start:.2f} s, 10,000 partitions {time.monotonic() - listed:.2f} s")
-    batches = ["get_partitions_by_names"] * (10_000 // hive.BATCH)
+    batches = ["get_partitions_by_names"] * (10_000 // hive_partitions.BATCH)
     assert thrift_calls == ["get_all_tables", "get_table", "get_partition_names", *batches]
     catalog.close()
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from airflow_dynamic_tables.catalog.base import ReadableWritableCatalog
 from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.postgres.types import spark_type
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.schema import Column

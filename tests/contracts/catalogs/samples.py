@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_dynamic_tables.catalog.base import ReadableCatalog, ReadableWritableCatalog
+from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDynamicTable,
@@ -14,6 +14,7 @@ from airflow_dynamic_tables.catalog.values import (
     JobState,
     RefreshHandler,
 )
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.schema import Column

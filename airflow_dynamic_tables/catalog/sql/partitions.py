@@ -1,0 +1,77 @@
+"""The partitions of the ``sql`` catalog: those of an Iceberg table's own metadata, or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
+from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
+from airflow_dynamic_tables.catalog.sql.details import Details
+from airflow_dynamic_tables.catalog.sql.iceberg import partitions_of, table_of
+from airflow_dynamic_tables.catalog.sql.tables import SqlTables, described
+from airflow_dynamic_tables.catalog.values import CatalogPartition
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import InvalidPartitionError, TableNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class SqlPartitions:
+    """Partitions of the tables; those of Iceberg tables cannot be changed here."""
+
+    tables: SqlTables
+
+    def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """The partitions that agree with ``spec``, in order of their values."""
+        wanted = spec or {}
+        entry, physical = self.tables.load(path)
+        if physical is not None:
+            keys = partition_keys(self.tables.store.catalog, path, entry or table_of(physical), wanted)
+            return partitions_of(physical, keys, wanted)
+        if entry is not None:
+            partition_keys(self.tables.store.catalog, path, entry, wanted)
+        with self.tables.store.transaction() as rows:
+            return [partition for partition in Details(rows, path).partitions() if wanted.items() <= partition.spec.items()]
+
+    def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
+        """One partition."""
+        return one_partition(self.tables.store.catalog, path, spec, self.find)
+
+    def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
+        """Insert rows: all of them or, on an error, none."""
+        with self.tables.store.transaction() as rows:
+            table, details = described(rows, path, "partitions")
+            in_order = [replace(partition, spec=full_spec(rows.catalog, path, table, partition.spec)) for partition in partitions]
+            taken = details.add_partitions(in_order)
+            if taken and not ignore_if_exists:
+                raise partition_taken(rows.catalog, path, taken[0].spec)  # which rolls back
+
+    def alter(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the row."""
+        with self._changed(path, partition.spec, ignore_if_not_exists) as (details, current):
+            if current is not None:
+                details.replace_partition(replace(partition, spec=current.spec))
+
+    def drop(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+        """Delete the row."""
+        with self._changed(path, spec, ignore_if_not_exists) as (details, current):
+            if current is not None:
+                details.remove_partition(current.spec)
+
+    @contextmanager
+    def _changed(
+        self, path: ObjectPath, spec: PartitionSpec, ignore_if_not_exists: bool
+    ) -> Iterator[tuple[Details, CatalogPartition | None]]:
+        """A transaction around a partition as it is; ``None`` when it is missing and that is ignored."""
+        with self.tables.store.transaction() as rows:
+            details = Details(rows, path)
+            try:
+                table, _ = described(rows, path, "partitions")
+                current = details.partition(full_spec(rows.catalog, path, table, spec))
+            except (TableNotFoundError, InvalidPartitionError):
+                current = None
+            if current is None and not ignore_if_not_exists:
+                raise no_partition(rows.catalog, path, spec)
+            yield details, current

@@ -1,0 +1,78 @@
+"""The physical tables of the ``sql`` catalog: PyIceberg's catalog on the same database."""
+
+from __future__ import annotations
+
+from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
+from pyiceberg.table import Table
+from sqlalchemy.exc import DBAPIError
+
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import CatalogError
+
+
+class PhysicalTables:
+    """Iceberg tables by path; PyIceberg's catalog is opened when it is first needed.
+
+    :param warehouse: URI of the folder new Iceberg tables are placed in.
+    """
+
+    def __init__(self, name: str, database: Database, warehouse: str) -> None:
+        self.warehouse = warehouse
+        self._name = name
+        self._database = database
+        self._iceberg: IcebergCatalog | None = None
+
+    @property
+    def iceberg(self) -> IcebergCatalog:
+        """PyIceberg's catalog; its namespaces are the databases.
+
+        :raises CatalogUnavailableError: when the database cannot be reached.
+        """
+        return self._iceberg or self.open()
+
+    def open(self) -> IcebergCatalog:
+        """Make sure that PyIceberg's own tables exist; idempotent.
+
+        :raises CatalogUnavailableError: when the database cannot be reached.
+        """
+        if self._iceberg is None:
+            self._iceberg = self._opened()
+        return self._iceberg
+
+    def close(self) -> None:
+        """Forget PyIceberg's catalog; its connections are the database's."""
+        self._iceberg = None
+
+    def load(self, path: ObjectPath) -> Table | None:
+        """One table; ``None`` when Iceberg has none of that name.
+
+        :raises CatalogError: when its metadata cannot be read.
+        """
+        try:
+            with self._database.errors(), as_os_errors():
+                return self.iceberg.load_table((path.database, path.name))
+        except NoSuchTableError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
+
+    def _opened(self) -> IcebergCatalog:
+        with self._database.errors():
+            engine = self._database.engine
+            properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": self.warehouse}
+            if is_object_store(self.warehouse):
+                properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: one place says endpoint and credentials
+            try:
+                catalog = IcebergCatalog(self._name, **properties)
+            except DBAPIError:
+                # Two processes that start at once both try to create PyIceberg's tables; now they are there.
+                catalog = IcebergCatalog(self._name, **properties)
+
+        # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
+        catalog.engine.dispose()
+        catalog.engine = engine
+        return catalog

@@ -1,0 +1,159 @@
+"""The tables, dynamic tables and views of the ``sql`` catalog: a row, an Iceberg table, or both under one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.table import Table as IcebergTable
+from sqlalchemy import select, update
+
+from airflow_dynamic_tables.catalog.encoding import decode, encode
+from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.sql.details import Details
+from airflow_dynamic_tables.catalog.sql.iceberg import as_stored
+from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
+from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogView
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTables:
+    """Rows of this package, and the tables that only PyIceberg knows."""
+
+    store: Store
+    physical: PhysicalTables
+
+    def names(self, database: str) -> list[str]:
+        """Names of tables, dynamic tables and views, sorted."""
+        with self.store.transaction() as rows:
+            rows.get_database(database)
+            names = (
+                rows.connection.scalars(select(register.table.c[register.name]).where(*rows.within(register, database)))
+                for register in TABLES
+            )
+            return sorted(set().union(*names))
+
+    def names_of(self, database: str, kind: str) -> list[str]:
+        """Names of what is of one kind (as ``catalog.encoding`` calls it), sorted."""
+        with self.store.transaction() as rows:
+            rows.get_database(database)
+            query = select(ENTRIES.table.c.name).where(*rows.within(ENTRIES, database), ENTRIES.table.c.kind == kind)
+            return sorted(rows.connection.scalars(query))
+
+    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
+        """One table; what Iceberg knows better is as Iceberg says."""
+        entry, physical = self.load(path)
+        if physical is None:
+            if entry is None or version is not None:
+                raise no_table(self.store.catalog, path)
+            return entry
+        try:
+            stored = as_stored(entry, physical, version)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{path} in catalog {self.store.catalog}: {error}") from error
+        if stored is None:
+            raise no_version(self.store.catalog, path, str(version))
+        return stored
+
+    def load(self, path: ObjectPath) -> tuple[AnyTable | None, IcebergTable | None]:
+        """The row and the Iceberg table of a path, of which one at least is there.
+
+        :raises TableNotFoundError: when neither is.
+        """
+        with self.store.transaction() as rows:
+            entry = _entry(rows, path)
+        physical = self.physical.load(path) if entry is None or _is_iceberg(entry) else None
+        if entry is None and physical is None:
+            raise no_table(self.store.catalog, path)
+        return entry, physical
+
+    def exists(self, path: ObjectPath) -> bool:
+        """Whether there is a row or an Iceberg table."""
+        with self.store.transaction() as rows:
+            return _is_taken(rows, path)
+
+    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """Insert a row."""
+        row = {"database": path.database, "name": path.name, **encode(table)}
+        with self.store.transaction() as rows:
+            if not rows.lock_database(path.database):
+                raise no_database(rows.catalog, path.database)
+            if not rows.exists(PHYSICAL, path) and rows.insert(ENTRIES.table, row):
+                return
+        if not ignore_if_exists:
+            raise table_taken(self.store.catalog, path)
+
+    def alter(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the row.
+
+        :raises UnsupportedError: when only PyIceberg knows the table.
+        """
+        with self.store.transaction() as rows:
+            rows.lock_database(path.database)
+            entry = _entry(rows, path)
+            if entry is None:
+                if rows.exists(PHYSICAL, path):
+                    raise UnsupportedError(
+                        f"{path} was made through Iceberg and not through catalog {rows.catalog}; alter it there."
+                    )
+                if ignore_if_not_exists:
+                    return
+                raise no_table(rows.catalog, path)
+            if type(entry) is not type(table):
+                raise other_kind(rows.catalog, path, entry, table)
+            rows.connection.execute(update(ENTRIES.table).where(*rows.at(ENTRIES, path)).values(encode(table)))
+
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Change the name of the row, of the Iceberg table and of what hangs on them."""
+        renamed = ObjectPath(path.database, new_name)
+        with self.store.transaction() as rows:
+            rows.lock_database(path.database)
+            if not _is_taken(rows, path):
+                if ignore_if_not_exists:
+                    return
+                raise no_table(rows.catalog, path)
+            if _is_taken(rows, renamed):
+                raise table_taken(rows.catalog, renamed)
+            for register in (*TABLES, *DETAILS):
+                change = update(register.table).where(*rows.at(register, path)).values({register.name: new_name})
+                rows.connection.execute(change)
+
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Delete the row, the Iceberg table and what hangs on them; the data files stay."""
+        with self.store.transaction() as rows:
+            dropped = sum([rows.delete(register, path.database, path.name) for register in TABLES])
+            for register in DETAILS:
+                rows.delete(register, path.database, path.name)
+        if not dropped and not ignore_if_not_exists:
+            raise no_table(self.store.catalog, path)
+
+
+def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Details]:
+    """A table whose partitions and statistics are rows, locked until the end of the transaction.
+
+    :param what: what is to be changed, for the error.
+    :raises TableNotFoundError: when it is missing.
+    :raises UnsupportedError: when they are those of its Iceberg metadata.
+    """
+    rows.lock_database(path.database)
+    entry = _entry(rows, path)
+    if entry is None and not rows.exists(PHYSICAL, path):
+        raise no_table(rows.catalog, path)
+    if entry is None or _is_iceberg(entry):
+        raise UnsupportedError(f"The {what} of {path} in catalog {rows.catalog} are those of its Iceberg metadata.")
+    return entry, Details(rows, path)
+
+
+def _entry(rows: Rows, path: ObjectPath) -> AnyTable | None:
+    row = rows.connection.execute(select(ENTRIES.table).where(*rows.at(ENTRIES, path))).first()
+    return decode(row.kind, row.value) if row is not None else None
+
+
+def _is_taken(rows: Rows, path: ObjectPath) -> bool:
+    return any(rows.exists(register, path) for register in TABLES)
+
+
+def _is_iceberg(entry: AnyTable) -> bool:
+    return not isinstance(entry, CatalogView) and entry.format == "iceberg"

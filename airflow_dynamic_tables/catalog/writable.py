@@ -1,0 +1,144 @@
+"""Catalogs that can also be changed (FLIP-30); what holds for all catalogs is said in ``catalog.base``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogFunction,
+    CatalogPartition,
+    ColumnStatistics,
+    TableStatistics,
+)
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+
+class ReadableWritableCatalog(ReadableCatalog):
+    """A catalog that can also be changed."""
+
+    @abstractmethod
+    def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
+        """:raises DatabaseAlreadyExistsError: when the name is taken."""
+
+    @abstractmethod
+    def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
+        """:raises DatabaseNotFoundError: when it is missing."""
+
+    def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """
+        :raises DatabaseNotFoundError: when it is missing.
+        :raises DatabaseAlreadyExistsError: when the new name is taken.
+        """
+        raise self._unsupported("renaming databases")
+
+    @abstractmethod
+    def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+        """
+        :raises DatabaseNotFoundError: when it is missing.
+        :raises NotEmptyError: when it holds anything and ``cascade`` is false.
+        """
+
+    @abstractmethod
+    def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """Create a table, dynamic table or view.
+
+        :raises DatabaseNotFoundError: when the database is missing, even with ``ignore_if_exists``.
+        :raises TableAlreadyExistsError: when the name is taken.
+        """
+
+    @abstractmethod
+    def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
+        """Replace the metadata of a table, dynamic table or view by other metadata of the same kind.
+
+        :raises TableNotFoundError: when it is missing.
+        :raises CatalogError: when the kinds differ.
+        """
+
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        """Make a dynamic table of a table that something else made; its rows stay until a refresh replaces them.
+
+        :return: False when it is a dynamic table already, and stays as it is.
+        :raises TableNotFoundError: when it is missing.
+        :raises UnsupportedError: when it cannot be a dynamic table.
+        """
+        raise self._unsupported("adopting tables")
+
+    @abstractmethod
+    def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """
+        :raises TableNotFoundError: when it is missing.
+        :raises TableAlreadyExistsError: when the new name is taken.
+        """
+
+    @abstractmethod
+    def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table, dynamic table or view; the data files stay.
+
+        :raises TableNotFoundError: when it is missing.
+        """
+
+    def create_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_exists: bool = False) -> None:
+        """One of :meth:`create_partitions`, which see."""
+        self.create_partitions(path, (partition,), ignore_if_exists=ignore_if_exists)
+
+    def create_partitions(
+        self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
+    ) -> None:
+        """Create all of them or, on an error, none.
+
+        :raises TableNotFoundError: when the table is missing.
+        :raises InvalidPartitionError: when it is not partitioned or a spec is not its full key set.
+        :raises PartitionAlreadyExistsError: when a partition exists.
+        """
+        raise self._unsupported("changing partitions")
+
+    def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
+        """:raises PartitionNotFoundError: for every problem, as FLIP-30 has it."""
+        raise self._unsupported("changing partitions")
+
+    def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
+        """:raises PartitionNotFoundError: for every problem, as FLIP-30 has it."""
+        raise self._unsupported("changing partitions")
+
+    def create_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
+        """
+        :raises DatabaseNotFoundError: when the database is missing.
+        :raises FunctionAlreadyExistsError: when the name is taken.
+        """
+        raise self._unsupported("changing functions")
+
+    def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
+        """:raises FunctionNotFoundError: when it is missing."""
+        raise self._unsupported("changing functions")
+
+    def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """
+        :raises FunctionNotFoundError: when it is missing.
+        :raises FunctionAlreadyExistsError: when the new name is taken.
+        """
+        raise self._unsupported("changing functions")
+
+    def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """:raises FunctionNotFoundError: when it is missing."""
+        raise self._unsupported("changing functions")
+
+    def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
+        """
+        :raises TableNotFoundError: when the table is missing.
+        :raises PartitionNotFoundError: when the partition is missing.
+        """
+        raise self._unsupported("changing statistics")
+
+    def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
+        """:raises TableNotFoundError: when the table is missing."""
+        raise self._unsupported("changing statistics")
+
+    def _unsupported(self, what: str) -> UnsupportedError:
+        return UnsupportedError(f"Catalog {self.name} ({type(self).__name__}) does not support {what}.")
