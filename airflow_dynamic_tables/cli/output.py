@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+
 _WIDE = 100_000
 """Width of a table that goes into a file or pipe: nothing is wrapped or cut."""
 
@@ -27,6 +29,8 @@ def plain(value: Any) -> Any:
     """A value as JSON and YAML know it: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, PartitionSet):
+        return value.to_plain()
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if is_dataclass(value) or isinstance(value, Mapping):
@@ -85,6 +89,8 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds").replace("+00:00", "Z")
+    if isinstance(value, PartitionSet):
+        return str(value) if value.is_whole or value.is_empty else _cell(value.specs)
     if is_dataclass(value) or isinstance(value, Mapping):
         return " ".join(f"{key}={_cell(item)}" for key, item in items(value).items())
     if isinstance(value, list | tuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
@@ -23,13 +24,13 @@ from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundE
 
 @dataclass(frozen=True, slots=True)
 class StagingContext:
-    """Which table is staged by which refresh. ``partitions`` is the set to replace, empty for the whole table."""
+    """Which table is staged by which refresh. ``partitions`` is the set to replace."""
 
     token: str
     database: str
     table: str
     partition_keys: tuple[str, ...] = ()
-    partitions: tuple[Mapping[str, str], ...] = ()
+    partitions: PartitionSet = WHOLE_TABLE
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,7 +66,7 @@ class TableContent:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Rows of one version: ``replaced`` are those of the asked partitions, ``held`` how many of these have rows at all.
+    """Rows of one version: ``replaced`` are those of the asked partitions, ``held`` how many of the asked specs have rows at all.
 
     ``total`` are the rows of all ``partitions``, of which a table without partition keys has one.
     """
@@ -76,19 +77,17 @@ class RowCounts:
     partitions: int
 
     @classmethod
-    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: Sequence[Mapping[str, str]]) -> RowCounts:
-        """Sum up partitions and rows of files; an asked spec that leaves out keys stands for all their values."""
+    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: PartitionSet) -> RowCounts:
+        """Sum up partitions and rows of files."""
         rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
         for spec, count in files:
             if count:
                 rows[tuple(spec.items())] += count
-        wanted = {frozenset(spec.items()) for spec in asked}
-        keys = {frozenset(spec) for spec in asked}
         replaced, held = 0, set()
-        for found, count in rows.items():
-            covering = wanted & {frozenset((key, value) for key, value in found if key in names) for names in keys}
-            held |= covering
-            replaced += count if covering or not asked else 0
+        for partition, count in rows.items():
+            covering = asked.covering(dict(partition))
+            held |= {frozenset(spec.items()) for spec in covering}
+            replaced += count if covering else 0
         return cls(replaced, len(held), rows.total(), len(rows))
 
 
@@ -178,10 +177,10 @@ class SupportsStaging(ABC):
         """
 
     @abstractmethod
-    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
         """Rows of the current version, without reading data.
 
-        :param partitions: the ones of interest; empty means the whole table.
+        :param partitions: the ones of interest.
         :return: ``None`` when there is no version yet, or nobody counted its rows.
         """
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import StagingContext
-
-
-def coverage(planned: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str | None]], bool]:
-    """Whether a plan covers a partition; a planned spec that leaves out keys stands for all their values."""
-    values: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for spec in planned:
-        values.setdefault(tuple(spec), set()).add(tuple(spec.values()))
-    return lambda spec: not planned or any(tuple(map(spec.get, keys)) in found for keys, found in values.items())
 
 
 def check_result(context: StagingContext, stage: str, result: RefreshResult) -> None:
@@ -25,9 +15,10 @@ def check_result(context: StagingContext, stage: str, result: RefreshResult) -> 
     """
     if result.token != context.token:
         raise StageRejectedError(f"The result is of token {result.token}, not of {context.token}.")
-    covers = coverage(context.partitions)
+    if context.partitions.is_empty:
+        raise StageRejectedError(f"The plan of {context.token} replaces nothing, so there is nothing to commit.")
     for spec in result.partitions:
-        if not covers(spec):
+        if not context.partitions.covers(spec):
             raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
     outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
     if outside:

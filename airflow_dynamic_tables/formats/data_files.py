@@ -13,9 +13,8 @@ from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.commits import coverage
 
 
 @dataclass
@@ -33,7 +32,7 @@ class _Footer:
 
 
 def staged_partitions(
-    result: RefreshResult, data: str, file_format: str, keys: Sequence[str], planned: Sequence[Mapping[str, str]]
+    result: RefreshResult, data: str, file_format: str, keys: Sequence[str], planned: PartitionSet
 ) -> dict[tuple[str, ...], Folder]:
     """The partitions in a stage that hold rows, by their values: the folder of each. What is really there decides.
 
@@ -42,7 +41,6 @@ def staged_partitions(
     :param data: the folder that the job wrote into.
     :raises StageRejectedError: when a file is missing, damaged, or not what the result says.
     """
-    covers = coverage(planned)
     found: dict[tuple[str, ...], Folder] = {}
     for file, footer in zip(result.files, _footers(result.files, file_format), strict=True):
         if footer.bytes != file.bytes:
@@ -53,7 +51,7 @@ def staged_partitions(
         spec = partition_of(folder[len(data) + 1 :])
         if list(spec) != list(keys) or not all(spec.values()):
             raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
-        if not covers(spec):
+        if not planned.covers(spec):
             raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
         found.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
     rows = sum(folder.rows for folder in found.values())

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import predicate
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
@@ -74,7 +73,7 @@ def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
     frame = spark.sql(plan.query)
     if missing := [key for key in plan.partition_keys if key not in frame.columns]:
         raise ValueError(f"the query does not return partition key {missing[0]!r}")
-    return frame.where(predicate(plan.partitions)) if plan.partitions else frame
+    return frame if plan.partitions.is_whole else frame.where(plan.partitions.predicate)
 
 
 def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:

@@ -28,6 +28,7 @@ from typing import Any
 
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 
 
 class StageState(StrEnum):
@@ -51,7 +52,7 @@ class Stage:
 
     ``owner`` is the same for every try of one piece of work (Airflow: DAG, run and task), so that a new try may supersede an
     older one at once. ``process`` names machine, process id and its start, so that a dead process is noticed on its own
-    machine before the lease ends. ``partitions`` empty means the whole table.
+    machine before the lease ends.
     """
 
     token: str
@@ -61,22 +62,13 @@ class Stage:
     process: str
     opened_at: datetime
     lease_until: datetime
-    partitions: tuple[Mapping[str, str], ...] = ()
+    partitions: PartitionSet = WHOLE_TABLE
     format: str = DEFAULT_FORMAT
     state: StageState = StageState.OPEN
 
     def overlaps(self, other: Stage) -> bool:
         """Whether both stages would replace some of the same rows."""
-        if self.table != other.table:
-            return False
-        if not self.partitions or not other.partitions:
-            return True
-        return any(_agree(mine, theirs) for mine in self.partitions for theirs in other.partitions)
-
-
-def _agree(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
-    """A spec may leave out keys and then stands for all their values, so only common keys can tell two specs apart."""
-    return all(left[key] == right[key] for key in left.keys() & right.keys())
+        return self.table == other.table and self.partitions.overlaps(other.partitions)
 
 
 class RefreshState(StrEnum):
@@ -105,7 +97,7 @@ class Refresh:
     data_timestamp: datetime | None = None
     version: int | None = None
     snapshot: str | None = None
-    partitions: tuple[Mapping[str, str], ...] = ()
+    partitions: PartitionSet = WHOLE_TABLE
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None

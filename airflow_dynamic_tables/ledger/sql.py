@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select, tex
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Ledger, Refresh, RefreshState, Stage, StageState
 
@@ -168,7 +169,7 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
     """Fields to columns; a column named ``table`` would have to be quoted everywhere."""
     columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
     if "partitions" in columns:
-        columns["partitions"] = [dict(spec) for spec in columns["partitions"]]
+        columns["partitions"] = columns["partitions"].to_plain()
     if "expectations" in columns:
         columns["expectations"] = [asdict(result) for result in columns["expectations"]]
     return {name: _plain(value) for name, value in columns.items()}
@@ -184,7 +185,7 @@ def _plain(value: Any) -> Any:
 def _fields(row: RowMapping) -> dict[str, Any]:
     """Columns to fields."""
     values = {"table" if name == "table_name" else name: value for name, value in row.items()}
-    return {**values, "partitions": tuple(values["partitions"])}
+    return {**values, "partitions": PartitionSet.from_plain(values["partitions"])}
 
 
 def _to_stage(row: RowMapping) -> Stage:

@@ -22,12 +22,12 @@ def report_commit(
     """Put the report into every outlet's event.
 
     :param refresh: what the ledger knows.
-    :return: version, rows, partitions, schedule time and token (``refresh``) of the commit.
+    :return: version, rows, partitions (none named: the whole table), schedule time and token (``refresh``) of the commit.
     """
     report: dict[str, Any] = {
         "version": version.number,
         "rows": refresh.rows if refresh else None,
-        "partitions": [describe(partition) for partition in refresh.partitions] if refresh else [],
+        "partitions": [describe(spec) for spec in refresh.partitions if spec] if refresh else [],
         "schedule_time": schedule_time.isoformat() if schedule_time else None,
         "refresh": version.token,  # Airflow would mask a key named token
     }

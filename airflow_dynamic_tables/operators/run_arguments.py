@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, check_spec, parse_spec
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, check_spec, parse_spec
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
@@ -18,7 +18,7 @@ class RunArguments:
     """``partitions`` is ``None`` when the schedule time decides."""
 
     schedule_time: datetime
-    partitions: tuple[PartitionSpec, ...] | None = None
+    partitions: PartitionSet | None = None
     full_refresh: bool = False
 
 
@@ -72,13 +72,13 @@ def _parse_time(text: object, timezone: str) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(timezone))
 
 
-def _partitions(text: object, table: DynamicTable) -> tuple[PartitionSpec, ...] | None:
+def _partitions(text: object, table: DynamicTable) -> PartitionSet | None:
     if text is None:
         return None
     try:
-        specs = tuple(parse_spec(part) for part in str(text).split(","))
-        for spec in specs:
+        partitions = PartitionSet.of(parse_spec(part) for part in str(text).split(","))
+        for spec in partitions:
             check_spec(spec, table.partition_keys)
     except ValueError as error:
         raise ConfigurationError(f"partition: {error}.") from error
-    return specs
+    return partitions

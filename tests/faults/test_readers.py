@@ -37,6 +37,7 @@ import pytest
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -93,7 +94,12 @@ class Writer:
         rows = {p: [number * 10 + n for n in range((p + number) % 4)] for p in chosen}
         # Every other replacement of all partitions is one of the whole table.
         named = None if size == len(self._content) and number % 2 else tuple({"p": str(p)} for p in chosen)
-        request = replace(self._request, token=str(uuid4()), partitions=named, full_refresh=named is None)
+        request = replace(
+            self._request,
+            token=str(uuid4()),
+            partitions=PartitionSet.of(named) if named is not None else None,
+            full_refresh=named is None,
+        )
 
         def job(plan: RefreshPlan) -> None:
             tables = _write(plan, rows)

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
 from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 from airflow_dynamic_tables.jobs.batch import refresh
@@ -67,7 +68,10 @@ def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkS
 
 def test_only_planned_partitions_are_written(spark: SparkSession, plan: Plan) -> None:
     query = "SELECT ds, h, 1 AS n FROM VALUES ('1', '00'), ('1', '01'), ('2', '00') AS v(ds, h)"
-    result = refresh(spark, plan(query, partition_keys=("ds", "h"), partitions=({"ds": "1", "h": "01"}, {"ds": "3", "h": "00"})))
+    result = refresh(
+        spark,
+        plan(query, partition_keys=("ds", "h"), partitions=PartitionSet.of([{"ds": "1", "h": "01"}, {"ds": "3", "h": "00"}])),
+    )
     assert result.partitions == ({"ds": "1", "h": "01"},)
     assert result.rows == 1
 
@@ -153,7 +157,7 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
 def test_odd_partition_values_are_kept(spark: SparkSession, plan: Plan, value: str) -> None:
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     query = f"SELECT '{quoted}' AS ds, 1 AS n UNION ALL SELECT 'other', 2"
-    result = refresh(spark, plan(query, partition_keys=("ds",), partitions=({"ds": value},)))
+    result = refresh(spark, plan(query, partition_keys=("ds",), partitions=PartitionSet.of([{"ds": value}])))
     assert result.partitions == ({"ds": value},)
     assert rows_of(result) == [{"ds": value, "n": 1}]
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, accepted_values, not_null
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.jobs.batch import refresh
 
 pytestmark = pytest.mark.spark
@@ -62,7 +63,7 @@ def test_violations_are_counted_in_what_was_written(spark: SparkSession, plan: P
 
 
 def test_only_the_planned_partitions_count(spark: SparkSession, plan: Plan) -> None:
-    planned = plan(ORDERS, expectations=EXPECTATIONS, partition_keys=("ds",), partitions=({"ds": "2024-03-01"},))
+    planned = plan(ORDERS, expectations=EXPECTATIONS, partition_keys=("ds",), partitions=PartitionSet.of([{"ds": "2024-03-01"}]))
     result = refresh(spark, planned)
     assert result.rows == 3
     assert found(result)["not_null"] == 0

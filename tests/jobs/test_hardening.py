@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
 
@@ -54,7 +55,7 @@ def test_names_of_source_files_are_no_patterns(spark: SparkSession, plan: Plan, 
 @pytest.mark.parametrize("name", ["a b", "a.b", "ä", "1st", "a`b", "a,b;{}()=", "select"])
 def test_names_of_columns_may_hold_anything(spark: SparkSession, plan: Plan, name: str) -> None:
     quoted = name.replace("`", "``")
-    planned = plan(f"SELECT 'x' AS `{quoted}`, 1 AS n", partition_keys=(name,), partitions=({name: "x"},))
+    planned = plan(f"SELECT 'x' AS `{quoted}`, 1 AS n", partition_keys=(name,), partitions=PartitionSet.of([{name: "x"}]))
     result = refresh(spark, planned)
     assert result.partitions == ({name: "x"},)
     assert read(result).column_names == [name, "n"]
@@ -78,7 +79,7 @@ def test_partition_keys_of_other_types_are_named_as_text(
     spark: SparkSession, plan: Plan, value: str, kind: str, text: str
 ) -> None:
     query = f"SELECT {value} AS k, 1 AS n UNION ALL SELECT null, 2"
-    result = refresh(spark, plan(query, partition_keys=("k",), partitions=({"k": text},)))
+    result = refresh(spark, plan(query, partition_keys=("k",), partitions=PartitionSet.of([{"k": text}])))
     assert (result.partitions, result.rows, result.columns[0].type) == (({"k": text},), 1, kind)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pendulum
 import pytest
 
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -76,7 +77,7 @@ def test_an_empty_field_of_the_form_asks_for_nothing(table: DynamicTable, empty:
 
 def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
     arguments = read_run_arguments(run({"partition": "ds=2024-01-01/hh=03, ds=a%2Cb/hh=04"}, logical_date=DAY), table)
-    assert arguments.partitions == ({"ds": "2024-01-01", "hh": "03"}, {"ds": "a,b", "hh": "04"})
+    assert arguments.partitions == PartitionSet.of([{"ds": "2024-01-01", "hh": "03"}, {"ds": "a,b", "hh": "04"}])
 
 
 @pytest.mark.parametrize(

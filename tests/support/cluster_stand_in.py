@@ -67,7 +67,7 @@ def run(plan: RefreshPlan) -> None:
 
 
 def _planned(plan: RefreshPlan, row: dict[str, Any]) -> bool:
-    return not plan.partitions or any(spec.items() <= row.items() for spec in plan.partitions)
+    return plan.partitions.covers(row)
 
 
 def _sleep(awake: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.ledger.base import RefreshState
 from tests.support.airflow import Stack, jobs_of, until
 
@@ -77,7 +78,7 @@ def test_a_scheduled_refresh_is_for_the_tick_and_its_event_says_what_it_did(stac
     (refresh,) = stack.airflow.refreshes("lake.sales.daily")
     tick = datetime.fromisoformat(run["logical_date"])
     assert refresh.schedule_time == tick
-    assert refresh.partitions == ({"ds": f"{tick - timedelta(days=1):%Y-%m-%d}"},)
+    assert refresh.partitions == PartitionSet.of([{"ds": f"{tick - timedelta(days=1):%Y-%m-%d}"}])
     (event,) = stack.get("/assets/events", source_dag_id=dag("daily"), source_run_id=refreshed["daily"])["asset_events"]
     expected = {
         "version": 1,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 from airflow_dynamic_tables.cli import output
@@ -14,7 +13,7 @@ from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview
+from airflow_dynamic_tables.services.refresh.preview import preview
 
 
 def validate(arguments: Namespace) -> int:
@@ -48,13 +47,9 @@ def plan(arguments: Namespace) -> int:
     if arguments.output != "table":
         output.listing(plans, arguments.output)
     elif not arguments.tables:
-        output.listing([_readable(planned) for planned in plans], "table", _COLUMNS)
+        output.listing(plans, "table", _COLUMNS)
     else:
         for number, planned in enumerate(plans):
             print(end="\n" if number else "")
-            output.record(_readable(planned), "table")
+            output.record(planned, "table")
     return OK if sound or arguments.tables else FAILED
-
-
-def _readable(planned: TablePlan) -> dict[str, object]:
-    return {**asdict(planned), "partitions": planned.partitions or "the whole table"}

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.cli.project import definitions, named_table, schedul
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.runners.spark_submit import submit
@@ -60,7 +61,7 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
         schedule_time=schedule_time(table, arguments.schedule_time, workspace.now()),
         token=str(uuid4()),
         owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh, process {os.getpid()})",
-        partitions=tuple(arguments.partitions) if arguments.partitions else None,
+        partitions=PartitionSet.of(arguments.partitions) if arguments.partitions else None,
         full_refresh=arguments.full_refresh,
     )
 

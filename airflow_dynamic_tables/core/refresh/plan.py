@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.tables.formats import FORMATS
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 
 PLAN_FILE = "_plan.json"
@@ -78,7 +79,7 @@ class FunctionBinding:
 class RefreshPlan:
     """One refresh, decided: everything the job needs and nothing it would have to look up.
 
-    ``partitions`` is the exact set that is replaced; empty means the whole table. ``statement`` is what a person reads,
+    ``partitions`` is the exact set that is replaced. ``statement`` is what a person reads,
     ``query`` the same with temporary views and functions in the places of tables and of functions of catalogs. The job writes
     only below ``stage``.
     Its data files have Spark's ``file_format``, and the partition columns in them, too, with ``keys_in_files``; otherwise only
@@ -99,7 +100,7 @@ class RefreshPlan:
     file_format: str
     keys_in_files: bool
     partition_keys: tuple[str, ...] = ()
-    partitions: tuple[Mapping[str, str], ...] = ()
+    partitions: PartitionSet = WHOLE_TABLE
     sources: tuple[SourceBinding, ...] = ()
     functions: tuple[FunctionBinding, ...] = ()
     comment: str | None = None
@@ -131,7 +132,8 @@ class RefreshPlan:
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""
-        return json.dumps(asdict(self), default=datetime.isoformat, ensure_ascii=False, indent=1)
+        fields = {**asdict(self), "partitions": self.partitions.to_plain()}
+        return json.dumps(fields, default=datetime.isoformat, ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RefreshPlan:
@@ -147,7 +149,7 @@ class RefreshPlan:
             data_timestamp=lambda time: time and datetime.fromisoformat(time),
             expectations=lambda items: tuple(map(Expectation.from_plain, items)),
             partition_keys=tuple,
-            partitions=tuple,
+            partitions=PartitionSet.from_plain,
             sources=lambda sources: tuple(map(_source, sources)),
             functions=lambda functions: tuple(
                 FunctionBinding(**{**function, "jars": tuple(function["jars"]), "py_files": tuple(function["py_files"])})
@@ -186,7 +188,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What the job wrote. ``partitions`` are the ones that received rows; ``seconds`` is the duration of each step.
+    """What the job wrote. ``seconds`` is the duration of each step.
+
+    ``partitions`` lists the ones that received rows, so it is no set to replace: there may be none, and of an unpartitioned
+    table there always is none.
 
     ``expectations`` are in the order of the plan's.
     """
@@ -249,5 +254,5 @@ def _parse(
     try:
         fields = adapt(json.loads(text))
         return cls(**{name: converters.get(name, lambda value: value)(value) for name, value in fields.items()})
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"not a {cls.__name__}: {error}") from error

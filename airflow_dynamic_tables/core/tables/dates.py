@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
@@ -52,8 +52,8 @@ def check_formatters(formatters: Mapping[str, str]) -> None:
 
 def scheduled_partitions(
     schedule_time: datetime, freshness: Freshness, formatters: Mapping[str, str], timezone: str
-) -> tuple[PartitionSpec, ...]:
-    """The partitions that a refresh scheduled for that time replaces, oldest first; empty means the whole table.
+) -> PartitionSet:
+    """The partitions that a refresh scheduled for that time replaces, oldest first; without formatters the whole table.
 
     They reach from the one that contains T - freshness up to, and without, the one that contains T; if these are none, it is
     the one that contains T - freshness. All arithmetic is on the wall clock of ``timezone``, so that a DST change neither
@@ -70,12 +70,12 @@ def scheduled_partitions(
     if schedule_time.tzinfo is None:
         raise ValueError(f"schedule time {schedule_time} has no time zone")
     if not formatters:
-        return ()
+        return WHOLE_TABLE
     grain = max((_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters))
     time = schedule_time.astimezone(ZoneInfo(timezone))
     first, last = _floor(_start(time, freshness), grain), _floor(_wall(time), grain)
     starts = list(_range(first, last, grain)) or [first]
-    return tuple({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
+    return PartitionSet.of({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
 
 
 def _start(time: datetime, freshness: Freshness) -> datetime:

@@ -6,21 +6,27 @@ The job imports this module, so it keeps to the standard library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.core import identifiers
 
 PartitionSpec = Mapping[str, str]
 
+_Spec = Mapping[str, str | None]
+
+_Rows = dict[tuple[object, ...], _Spec]
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Stands in a partition spec for null, as Hive and Spark write it."""
 
 
-def describe(spec: PartitionSpec) -> str:
-    """A spec as text, e.g. ``ds=2024-01-01/hh=03``; :func:`parse_spec` gives it back."""
-    return "/".join(f"{_escape(key)}={_escape(value)}" for key, value in spec.items())
+def describe(spec: _Spec) -> str:
+    """A spec as text, e.g. ``ds=2024-01-01/hh=03``; :func:`parse_spec` gives it back, but null as Hive writes it."""
+    return "/".join(f"{_escape(key)}={_escape(NULL_PARTITION if value is None else value)}" for key, value in spec.items())
 
 
 def _escape(text: str) -> str:
@@ -48,7 +54,7 @@ def parse_spec(text: str) -> dict[str, str]:
     return spec
 
 
-def check_spec(spec: PartitionSpec, keys: Sequence[str]) -> None:
+def check_spec(spec: _Spec, keys: Sequence[str]) -> None:
     """Check that a spec has exactly the partition keys.
 
     :raises ValueError: names them.
@@ -59,35 +65,145 @@ def check_spec(spec: PartitionSpec, keys: Sequence[str]) -> None:
         raise ValueError(f"partition {describe(spec)!r} does not fit the partition keys {', '.join(keys)}")
 
 
-def predicate(partitions: Sequence[PartitionSpec]) -> str:
-    """Spark SQL that is true for exactly the rows of these partitions.
+@dataclass(frozen=True, eq=False)
+class PartitionSet:
+    """Which partitions of a table: those of some specs, the whole table, or none at all.
 
-    Values that go with the same values of the other keys share one IN list, so that a week of hours stays short.
-
-    :param partitions: all with the same keys.
-    :raises ValueError: when there are none (the whole table has no predicate), or their keys differ.
+    A spec that leaves out keys stands for all values of those keys, so the whole table (:data:`WHOLE_TABLE`) is the set with
+    the one empty spec, and the empty set has no spec. A value may be null. Specs are distinct and in the order they were
+    given in; two sets of the same specs are equal in whatever order.
     """
-    keys = tuple(partitions[0]) if partitions else ()
-    if not keys or any(set(spec) != set(keys) for spec in partitions):
-        raise ValueError("a predicate needs partitions, all with the same keys")
-    return _among(keys, {tuple(spec[key] for key in keys): None for spec in partitions})
+
+    specs: tuple[_Spec, ...] = ()
+
+    @classmethod
+    def of(cls, specs: Iterable[_Spec]) -> PartitionSet:
+        """The partitions of these specs; the whole table as soon as one of them is empty."""
+        distinct = {frozenset(spec.items()): dict(spec) for spec in specs}
+        return WHOLE_TABLE if frozenset() in distinct else cls(tuple(distinct.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no partition, so that there is nothing to do."""
+        return not self.specs
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole table."""
+        return () in self._rows
+
+    def covers(self, spec: _Spec) -> bool:
+        """Whether all rows of a partition are in this set."""
+        return any(tuple(spec.get(key, _ALL) for key in keys) in rows for keys, rows in self._rows.items())
+
+    def covering(self, spec: _Spec) -> list[_Spec]:
+        """The specs of this set that a partition belongs to; more than one when they leave out different keys."""
+        values = ((rows, tuple(spec.get(key, _ALL) for key in keys)) for keys, rows in self._rows.items())
+        return [rows[row] for rows, row in values if row in rows]
+
+    def overlaps(self, other: PartitionSet) -> bool:
+        """Whether some rows may be in both sets; only keys that two specs share can tell them apart."""
+        return any(_meet(mine, theirs) for mine in self._rows.items() for theirs in other._rows.items())
+
+    def union(self, other: PartitionSet) -> PartitionSet:
+        """What is in either set."""
+        return PartitionSet.of((*self.specs, *other.specs))
+
+    @property
+    def predicate(self) -> str:
+        """Spark SQL that is true for exactly the rows of these partitions.
+
+        Values that go with the same values of the other keys share one IN list, so that a week of hours stays short.
+
+        :raises ValueError: for the whole table and for no partition, which have no predicate, and when the keys differ.
+        """
+        if len(self._rows) != 1 or self.is_whole:
+            raise ValueError("a predicate needs partitions, all with the same keys")
+        keys = tuple(self.specs[0])
+        return _among(keys, (tuple(spec[key] for key in keys) for spec in self.specs))
+
+    def to_plain(self) -> list[dict[str, str | None]] | None:
+        """As JSON has it: a list of specs, ``[]`` for the whole table, ``None`` for no partition."""
+        if self.is_empty:
+            return None
+        return [dict(spec) for spec in self.specs if spec]
+
+    @classmethod
+    def from_plain(cls, data: Any) -> PartitionSet:
+        """From what JSON made of :meth:`to_plain`.
+
+        :raises ValueError: when it is something else.
+        """
+        if data is None:
+            return NO_PARTITIONS
+        if not isinstance(data, Sequence) or not all(map(_is_spec, data)):
+            raise ValueError(f"{data!r} is no list of partitions")
+        return cls.of(data) if data else WHOLE_TABLE
+
+    def __iter__(self) -> Iterator[_Spec]:
+        return iter(self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartitionSet) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(frozenset(frozenset(spec.items()) for spec in self.specs))
+
+    def __str__(self) -> str:
+        return "the whole table" if self.is_whole else ", ".join(map(describe, self.specs)) or "nothing"
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, ...], _Rows]:
+        """The specs by their keys (sorted) and by their values."""
+        found: dict[tuple[str, ...], _Rows] = {}
+        for spec in self.specs:
+            keys = tuple(sorted(spec))
+            found.setdefault(keys, {})[tuple(spec[key] for key in keys)] = spec
+        return found
 
 
-def _among(keys: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+WHOLE_TABLE = PartitionSet(({},))
+"""All rows, whatever the table is partitioned by."""
+
+NO_PARTITIONS = PartitionSet()
+"""Nothing at all."""
+
+_ALL = object()
+"""Stands for all values of a key that a spec leaves out; differs from null."""
+
+
+def _is_spec(data: Any) -> bool:
+    return isinstance(data, Mapping) and all(value is None or isinstance(value, str) for value in data.values())
+
+
+def _meet(mine: tuple[tuple[str, ...], _Rows], theirs: tuple[tuple[str, ...], _Rows]) -> bool:
+    """Whether two specs of these agree on the keys that they share."""
+    shared = set(mine[0]) & set(theirs[0])
+    left, right = ({tuple(row[keys.index(key)] for key in sorted(shared)) for row in rows} for keys, rows in (mine, theirs))
+    return not left.isdisjoint(right)
+
+
+def _among(keys: tuple[str, ...], rows: Iterable[tuple[str | None, ...]]) -> str:
     """These rows of values, as a condition on the first key and one on the others for all values they go with."""
-    others: dict[str, list[tuple[str, ...]]] = {}
+    others: dict[str | None, list[tuple[str | None, ...]]] = {}
     for value, *rest in rows:
         others.setdefault(value, []).append(tuple(rest))
-    shared: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    shared: dict[tuple[tuple[str | None, ...], ...], list[str | None]] = {}
     for value, rests in others.items():
         shared.setdefault(tuple(rests), []).append(value)
     terms = [
-        " AND ".join([f"{identifiers.quote(keys[0])} {_one_of(values)}", *([_among(keys[1:], same)] if len(keys) > 1 else [])])
+        " AND ".join([_one_of(identifiers.quote(keys[0]), values), *([_among(keys[1:], same)] if len(keys) > 1 else [])])
         for same, values in shared.items()
     ]
     return terms[0] if len(terms) == 1 else "(" + " OR ".join(f"({term})" for term in terms) + ")"
 
 
-def _one_of(values: list[str]) -> str:
-    literals = ", ".join(map(identifiers.literal, values))
-    return f"= {literals}" if len(values) == 1 else f"IN ({literals})"
+def _one_of(column: str, values: list[str | None]) -> str:
+    literals = [identifiers.literal(value) for value in values if value is not None]
+    if not literals:
+        return f"{column} IS NULL"
+    condition = f"{column} = {literals[0]}" if len(literals) == 1 else f"{column} IN ({', '.join(literals)})"
+    return condition if len(literals) == len(values) else f"({condition} OR {column} IS NULL)"

@@ -7,7 +7,7 @@ refresh; whoever dies meanwhile leaves a part of it, until the same partitions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,7 @@ from airflow_dynamic_tables.clients.files import (
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.identifiers import quote as quoted
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, evolve
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -41,7 +42,7 @@ from airflow_dynamic_tables.formats.base import (
     TableContent,
     kept_version,
 )
-from airflow_dynamic_tables.formats.commits import check_result, coverage
+from airflow_dynamic_tables.formats.commits import check_result
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, version_in
 
@@ -89,7 +90,7 @@ class FolderStaging(SupportsStaging):
         """See :meth:`SupportsStaging.snapshot`."""
         return str(self._folder(path).filled()["number"])
 
-    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
         """See :meth:`SupportsStaging.count`."""
         folder = self._folder(path)
         if folder.record() is None:
@@ -179,8 +180,8 @@ class FolderStagedTable(StagedTable):
 
     def _replace(self, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""
-        covers, data = coverage(self._context.partitions), f"{self.begin()}/data"
-        old = [file for file in self._folder.files() if covers(self._folder.partition(file))]
+        planned, data = self._context.partitions, f"{self.begin()}/data"
+        old = [file for file in self._folder.files() if planned.covers(self._folder.partition(file))]
         for file in staged:
             move_file(file, self._folder.location + file[len(data) :])
         delete_files(self._folder.location, old)

@@ -29,6 +29,7 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     set_columns,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -39,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, StagingContext
-from airflow_dynamic_tables.formats.commits import check_result, coverage
+from airflow_dynamic_tables.formats.commits import check_result
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
@@ -242,11 +243,10 @@ class HiveStagedTable(StagedTable):
     def _changes(self, table: Table, staged: Mapping[Values, Folder]) -> Changes | None:
         """What becomes of which partition; ``None`` when the table is to be read again."""
         planned, keys = self._context.partitions, self._context.partition_keys
-        is_exact = planned and all(len(spec) == len(keys) for spec in planned)
-        wanted = {tuple(spec[key] for key in keys) for spec in planned} | set(staged) if is_exact else None
+        is_exact = all(len(spec) == len(keys) for spec in planned)
+        wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)
-        covers = coverage(planned)
-        replaced = {values: one for values, one in existing.items() if covers(dict(zip(keys, values, strict=True)))}
+        replaced = {values: one for values, one in existing.items() if planned.covers(dict(zip(keys, values, strict=True)))}
         left = {found for one in replaced.values() if (found := tables.left_in(table, one.sd.location))}
         for folder in left:
             self._commits.clear(folder)  # a commit that came to no good end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, StagingContext, SupportsStaging, TableContent
@@ -77,7 +77,7 @@ class HiveStaging(SupportsStaging):
         """See :meth:`SupportsStaging.snapshot`."""
         return self._look(path).version.snapshot
 
-    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
         """See :meth:`SupportsStaging.count`."""
         try:
             seen = self._look(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import not_
 
@@ -34,8 +34,8 @@ from pyiceberg.utils.properties import property_as_int
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import partition
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.commits import coverage
 
 
 def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
@@ -117,9 +117,7 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):
     merged.
     """
 
-    def __init__(
-        self, transaction: Transaction, io: FileIO, planned: Sequence[Mapping[str, str]], summary: dict[str, str]
-    ) -> None:
+    def __init__(self, transaction: Transaction, io: FileIO, planned: PartitionSet, summary: dict[str, str]) -> None:
         exists = transaction.table_metadata.current_snapshot() is not None
         super().__init__(Operation.OVERWRITE if exists else Operation.APPEND, transaction, io, snapshot_properties=summary)
         self._kept: list[ManifestFile] = []
@@ -127,14 +125,14 @@ class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):
         self._removed: list[ManifestEntry] = []
         self._sort_out(planned)
 
-    def _sort_out(self, planned: Sequence[Mapping[str, str]]) -> None:
-        metadata, covers = self._transaction.table_metadata, coverage(planned)
+    def _sort_out(self, planned: PartitionSet) -> None:
+        metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
         executor, specs, schema = ExecutorFactory.get_or_create(), metadata.specs(), metadata.schema()
         for manifest, entries in zip(manifests, executor.map(self._entries, manifests), strict=True):
             spec = specs[manifest.partition_spec_id]
-            is_replaced = [covers(partition(entry.data_file, spec, schema)) for entry in entries]
+            is_replaced = [planned.covers(partition(entry.data_file, spec, schema)) for entry in entries]
             if not any(is_replaced):
                 self._kept.append(manifest)
                 continue

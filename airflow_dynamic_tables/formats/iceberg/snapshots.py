@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from pyiceberg.catalog import Catalog
@@ -17,6 +17,7 @@ from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, spark_ddl
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
@@ -85,7 +86,7 @@ def _version(snapshot: Snapshot) -> Version | None:
     )
 
 
-def count(table: Table | None, asked: Sequence[Mapping[str, str]]) -> RowCounts | None:
+def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
     """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none."""
     if table is None or table.current_snapshot() is None:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from airflow_dynamic_tables.clients.files import Deleted, delete_folder
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Column, evolve
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -44,7 +44,7 @@ from airflow_dynamic_tables.formats.base import (
     TableContent,
     kept_version,
 )
-from airflow_dynamic_tables.formats.commits import check_result, coverage
+from airflow_dynamic_tables.formats.commits import check_result
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, delete_orphans, due, expire
@@ -81,7 +81,7 @@ class IcebergStaging(SupportsStaging):
         """See :meth:`SupportsStaging.snapshot`."""
         return tables.snapshot_id(self._filled(path))
 
-    def count(self, path: ObjectPath, partitions: Sequence[Mapping[str, str]]) -> RowCounts | None:
+    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
         """See :meth:`SupportsStaging.count`."""
         return tables.count(tables.load(self._catalog, path), partitions)
 
@@ -239,12 +239,12 @@ class IcebergStagedTable(StagedTable):
     def _data_files(self, transaction: Transaction, result: RefreshResult) -> list[DataFile]:
         """Read every footer: what is really there decides, not what the job says."""
         metadata = transaction.table_metadata
-        found, covers = [], coverage(self._context.partitions)
+        found = []
         for data_file in read_footers(self._io(), metadata, result.files):
             if data_file.record_count == 0:
                 continue  # nothing to publish, and no partition to read from it
             spec = staged_partition(data_file, metadata)
-            if not covers(spec):
+            if not self._context.partitions.covers(spec):
                 raise StageRejectedError(
                     f"Staged file {data_file.file_path} is of partition {describe(spec)}, which was not planned."
                 )

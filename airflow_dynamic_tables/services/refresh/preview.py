@@ -7,13 +7,13 @@ from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, predicate
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a scheduled refresh at ``schedule_time`` would do; ``partitions`` empty means the whole table."""
+    """What a scheduled refresh at ``schedule_time`` would do."""
 
     identifier: str
     freshness_seconds: int
@@ -22,7 +22,7 @@ class TablePlan:
     cron: str | None
     timezone: str
     schedule_time: datetime
-    partitions: tuple[PartitionSpec, ...]
+    partitions: PartitionSet
     upstream: tuple[str, ...]
     statement: str
     atomicity: str
@@ -34,7 +34,9 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
     :param schedule_time: timezone-aware.
     """
     continuous = table.mode is RefreshMode.CONTINUOUS
-    partitions = () if continuous else scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    partitions = (
+        WHOLE_TABLE if continuous else scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
+    )
     return TablePlan(
         identifier=str(table.identifier),
         freshness_seconds=table.freshness.seconds,
@@ -50,9 +52,9 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
     )
 
 
-def statement(query: str, partitions: tuple[PartitionSpec, ...]) -> str:
-    """The SQL of a refresh as a person reads it: the query, restricted to the partitions if there are any."""
-    where = f"\nWHERE {predicate(partitions)}" if partitions else ""
+def statement(query: str, partitions: PartitionSet) -> str:
+    """The SQL of a refresh as a person reads it: the query, restricted to the partitions unless they are the whole table."""
+    where = "" if partitions.is_whole else f"\nWHERE {partitions.predicate}"
     return f"SELECT * FROM (\n{query}\n){where}"
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import PartitionSpec, check_spec, describe
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -28,7 +28,7 @@ class RefreshRequest:
     schedule_time: datetime
     token: str
     owner: str
-    partitions: tuple[PartitionSpec, ...] | None = None
+    partitions: PartitionSet | None = None
     full_refresh: bool = False
 
 
@@ -39,17 +39,17 @@ class Skipped:
     reason: str
 
 
-def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
-    """The partitions a request replaces; empty means the whole table.
+def requested_partitions(request: RefreshRequest) -> PartitionSet:
+    """The partitions a request replaces.
 
     :raises ConfigurationError: when a partition named by hand does not fit the table.
     """
     table = request.table
     if request.full_refresh:
-        return ()
+        return WHOLE_TABLE
     if request.partitions is None:
         return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
-    for spec in request.partitions:
+    for spec in () if request.partitions.is_whole else request.partitions:
         try:
             check_spec(spec, table.partition_keys)
         except ValueError as error:
@@ -57,22 +57,22 @@ def requested_partitions(request: RefreshRequest) -> tuple[PartitionSpec, ...]:
     return request.partitions
 
 
-def overtaken(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> Skipped | None:
+def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> Skipped | None:
     """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
-    if partitions or current is None or current.data_timestamp is None or request.schedule_time >= current.data_timestamp:
+    fresh = current.data_timestamp if current is not None else None
+    if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
     return Skipped(
-        f"{request.table.identifier} is already fresh up to {current.data_timestamp.isoformat()} (version {current.number}); "
+        f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "
         f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
     )
 
 
-def action_of(request: RefreshRequest, partitions: tuple[PartitionSpec, ...], current: Version | None) -> tuple[str, str]:
+def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[str, str]:
     """What kind of refresh this is, and why: an action and a sentence."""
-    action = "INITIALIZE" if current is None else "PARTITIONS" if partitions else "FULL"
-    what = ", ".join(map(describe, partitions)) or "the whole table"
+    action = "INITIALIZE" if current is None else "FULL" if partitions.is_whole else "PARTITIONS"
     if request.full_refresh:
         return action, "full refresh asked for"
     if request.partitions is not None:
-        return action, f"asked for: {what}"
-    return action, f"scheduled for {request.schedule_time.isoformat()}: {what}"
+        return action, f"asked for: {partitions}"
+    return action, f"scheduled for {request.schedule_time.isoformat()}: {partitions}"

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -120,6 +121,8 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     sys.audit("airflow_dynamic_tables.begin", request.token)
     workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
     create(workspace, request.table, JobState.RUNNING)
+    if requested_partitions(request).is_empty:
+        return _nothing_to_do(workspace, request)
     now = workspace.now()
     stage = Stage(
         token=request.token,
@@ -139,6 +142,24 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
+
+
+def _nothing_to_do(workspace: Workspace, request: RefreshRequest) -> Skipped:
+    """For the history: no partition is asked for, so there is no stage either."""
+    now, skipped = workspace.now(), Skipped("there is nothing to refresh")
+    refresh = Refresh(
+        token=request.token,
+        table=str(request.table.identifier),
+        action="SKIP",
+        reason=skipped.reason,
+        state=RefreshState.SKIPPED,
+        schedule_time=request.schedule_time,
+        started_at=now,
+        finished_at=now,
+        partitions=NO_PARTITIONS,
+    )
+    workspace.ledger.record(refresh)
+    return skipped
 
 
 def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> RefreshPlan | Skipped:

@@ -119,7 +119,7 @@ def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) 
     newest_first = workspace.staging(identifier, stage.format).versions(identifier.path)[::-1]
     for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)
-        fresher = not stage.partitions and version.data_timestamp and version.data_timestamp > planned.schedule_time
+        fresher = stage.partitions.is_whole and version.data_timestamp and version.data_timestamp > planned.schedule_time
         if newer is None or _overtakes(newer, stage) or fresher:
             raise ConflictError(
                 f"Version {version.number} of {stage.table} was committed after stage {stage.token} was planned; "

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
@@ -19,7 +20,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import RowCounts
+from airflow_dynamic_tables.formats.base import RowCounts, StagingContext
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 
 
@@ -204,6 +205,14 @@ def test_what_is_raised_before_publishing_ends_the_commit(bench: Bench) -> None:
     assert bench.staging.current(bench.path) is None
 
 
+def test_a_stage_that_replaces_nothing_is_refused(bench: Bench) -> None:
+    bench.refresh({"1": [1]})
+    staged = bench.staging.stage(StagingContext("t2", bench.path.database, bench.path.name, bench.partition_keys, NO_PARTITIONS))
+    with pytest.raises(StageRejectedError, match="The plan of t2 replaces nothing"):
+        bench.commit(staged, bench.write(staged, {}))
+    assert bench.rows() == {"1": [1]}
+
+
 def test_rows_of_a_partition_that_was_not_planned_are_refused(bench: Bench) -> None:
     staged = bench.stage("t1", "1")
     result = bench.write(staged, {"1": [1], "2": [2]})
@@ -293,16 +302,16 @@ def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) ->
 
 
 def test_rows_are_counted_by_partition(bench: Bench) -> None:
-    assert bench.staging.count(bench.path, ()) is None
+    assert bench.staging.count(bench.path, WHOLE_TABLE) is None
     bench.refresh({"1": [1], "2": [2, 3], "3": [4, 5, 6]})
     bench.refresh({}, "3")
     bench.refresh({"2": [7, 8, 9]}, "2")
-    assert bench.staging.count(bench.path, ()) == RowCounts(replaced=4, held=0, total=4, partitions=2)
-    asked = ({"ds": "2"}, {"ds": "3"}, {"ds": "9"})
+    assert bench.staging.count(bench.path, WHOLE_TABLE) == RowCounts(replaced=4, held=1, total=4, partitions=2)
+    asked = PartitionSet.of([{"ds": "2"}, {"ds": "3"}, {"ds": "9"}])
     assert bench.staging.count(bench.path, asked) == RowCounts(replaced=3, held=1, total=4, partitions=2)
 
 
 def test_rows_of_an_unpartitioned_table_are_counted(bench: Bench) -> None:
     bench.partition_keys = ()
     bench.refresh({"a": [1], "b": [2, 3]})
-    assert bench.staging.count(bench.path, ()) == RowCounts(replaced=3, held=0, total=3, partitions=1)
+    assert bench.staging.count(bench.path, WHOLE_TABLE) == RowCounts(replaced=3, held=1, total=3, partitions=1)

@@ -15,11 +15,17 @@ import pytest
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import metadata
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.postgres import PostgresServer
 from tests.support.processes import at_once
+
+
+def only(spec: dict[str, str]) -> PartitionSet:
+    return PartitionSet.of([spec])
+
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
 TABLE = "lake.`Umsätze`.`a.b \"quoted\" 'n' 売上`"
@@ -31,7 +37,7 @@ STAGE = Stage(
     process="host/4711/1704196800",
     opened_at=NOON,
     lease_until=NOON + timedelta(minutes=5),
-    partitions=({"ds": "2024-01-01", "land": "Österreich"}, {"ds": "2024-01-02", "land": "日本"}),
+    partitions=PartitionSet.of([{"ds": "2024-01-01", "land": "Österreich"}, {"ds": "2024-01-02", "land": "日本"}]),
 )
 REFRESH = Refresh(
     token="t1",
@@ -45,7 +51,7 @@ REFRESH = Refresh(
     data_timestamp=NOON,
     version=7,
     snapshot="8412341234123412341",
-    partitions=({"ds": "2024-01-01"},),
+    partitions=only({"ds": "2024-01-01"}),
     rows=3_000_000_000,
     bytes=5_000_000_000_000,
     files=12,
@@ -95,6 +101,27 @@ class TestStages:
         assert ledger.get_stage("t1") == STAGE
         assert ledger.list_stages() == [STAGE]
 
+    @pytest.mark.parametrize(
+        ("written", "meant"),
+        [
+            ("[]", WHOLE_TABLE),
+            ("null", NO_PARTITIONS),
+            ('[{"ds": "1"}, {"ds": "2"}]', PartitionSet.of([{"ds": "1"}, {"ds": "2"}])),
+        ],
+    )
+    def test_partitions_mean_what_they_meant_to_the_release_before(
+        self, url: str, ledger: SqlLedger, written: str, meant: PartitionSet
+    ) -> None:
+        ledger.open_stage(STAGE)
+        ledger.record(REFRESH)
+        with Database(url).transaction() as connection:
+            for table in ("dt_stages", "dt_refreshes"):
+                connection.exec_driver_sql(f"UPDATE {table} SET partitions = '{written}'")
+        refresh, stage = ledger.get_refresh("t1"), ledger.get_stage("t1")
+        assert refresh is not None
+        assert stage is not None
+        assert (refresh.partitions, stage.partitions) == (meant, meant)
+
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_stage("t1") is None
         assert ledger.list_stages() == []
@@ -127,9 +154,9 @@ class TestStages:
     @pytest.mark.parametrize(
         ("mine", "theirs"),
         [
-            ((), ()),
-            (({"ds": "1"},), ()),
-            ((), ({"ds": "1"},)),
+            (({},), ({},)),
+            (({"ds": "1"},), ({},)),
+            (({},), ({"ds": "1"},)),
             (({"ds": "1"}, {"ds": "2"}), ({"ds": "2"}, {"ds": "3"})),
             (({"ds": "1", "hh": "00"},), ({"ds": "1"},)),
             (({"ds": "1"},), ({"hh": "00"},)),
@@ -138,17 +165,17 @@ class TestStages:
     def test_overlapping_stages_are_in_the_way(
         self, ledger: SqlLedger, mine: tuple[dict[str, str], ...], theirs: tuple[dict[str, str], ...]
     ) -> None:
-        older = replace(STAGE, token="older", partitions=theirs)
+        older = replace(STAGE, token="older", partitions=PartitionSet.of(theirs))
         ledger.open_stage(older)
-        assert ledger.open_stage(replace(STAGE, partitions=mine)) == (older,)
+        assert ledger.open_stage(replace(STAGE, partitions=PartitionSet.of(mine))) == (older,)
         assert ledger.get_stage("t1") is None
 
     @pytest.mark.parametrize(
         "other",
         [
             replace(STAGE, token="t2", table="lake.sales.other"),
-            replace(STAGE, token="t2", partitions=({"ds": "2024-01-03"},)),
-            replace(STAGE, token="t2", partitions=({"ds": "2024-01-01", "land": "日本"},)),
+            replace(STAGE, token="t2", partitions=only({"ds": "2024-01-03"})),
+            replace(STAGE, token="t2", partitions=only({"ds": "2024-01-01", "land": "日本"})),
         ],
     )
     def test_other_tables_and_partitions_are_not_in_the_way(self, ledger: SqlLedger, other: Stage) -> None:
@@ -159,9 +186,9 @@ class TestStages:
     def test_every_stage_in_the_way_is_named_oldest_first(self, ledger: SqlLedger) -> None:
         for number in (3, 1, 2):
             opened = NOON + timedelta(minutes=number)
-            ledger.open_stage(replace(STAGE, token=f"s{number}", partitions=({"ds": str(number)},), opened_at=opened))
+            ledger.open_stage(replace(STAGE, token=f"s{number}", partitions=only({"ds": str(number)}), opened_at=opened))
         ledger.move_stage("s2", {StageState.OPEN}, StageState.COMMITTING)
-        blockers = ledger.open_stage(replace(STAGE, partitions=()))
+        blockers = ledger.open_stage(replace(STAGE, partitions=WHOLE_TABLE))
         assert [(stage.token, stage.state) for stage in blockers] == [("s1", "OPEN"), ("s2", "COMMITTING"), ("s3", "OPEN")]
 
     @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
@@ -174,7 +201,11 @@ class TestStages:
         for number, state in enumerate(StageState):
             table = TABLE if number % 2 else "lake.sales.other"
             stage = replace(
-                STAGE, token=state, partitions=({"ds": state},), table=table, opened_at=NOON - timedelta(hours=number)
+                STAGE,
+                token=state,
+                partitions=only({"ds": state}),
+                table=table,
+                opened_at=NOON - timedelta(hours=number),
             )
             ledger.open_stage(stage)
             ledger.move_stage(state, {StageState.OPEN}, state)
@@ -245,6 +276,27 @@ class TestRefreshes:
             ledger.record(replace(MINIMAL, token="t1"))
         assert ledger.get_refresh("t1") is None
 
+    @pytest.mark.parametrize(
+        ("written", "meant"),
+        [
+            ("[]", WHOLE_TABLE),
+            ("null", NO_PARTITIONS),
+            ('[{"ds": "1"}, {"ds": "2"}]', PartitionSet.of([{"ds": "1"}, {"ds": "2"}])),
+        ],
+    )
+    def test_partitions_mean_what_they_meant_to_the_release_before(
+        self, url: str, ledger: SqlLedger, written: str, meant: PartitionSet
+    ) -> None:
+        ledger.open_stage(STAGE)
+        ledger.record(REFRESH)
+        with Database(url).transaction() as connection:
+            for table in ("dt_stages", "dt_refreshes"):
+                connection.exec_driver_sql(f"UPDATE {table} SET partitions = '{written}'")
+        refresh, stage = ledger.get_refresh("t1"), ledger.get_stage("t1")
+        assert refresh is not None
+        assert stage is not None
+        assert (refresh.partitions, stage.partitions) == (meant, meant)
+
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_refresh("t1") is None
         ledger.update_refresh("t1", error="too late")
@@ -263,7 +315,7 @@ class TestRefreshes:
             "error": "Spark said: Ünknown column\n  at line 1",
             "finished_at": NOON,
             "seconds": {"job": 1.5},
-            "partitions": ({"ds": "2024-01-01"},),
+            "partitions": only({"ds": "2024-01-01"}),
             "sources": {},
         }
         ledger.update_refresh("t2", **changes)
@@ -302,7 +354,7 @@ class TestRefreshes:
         stages = {StageState.OPEN: 50, StageState.QUARANTINED: 50, StageState.COMMITTED: 50, StageState.ABORTED: 1}
         for stage_state, age in stages.items():
             opened = NOON - timedelta(days=age)
-            ledger.open_stage(replace(STAGE, token=stage_state, partitions=({"ds": stage_state},), opened_at=opened))
+            ledger.open_stage(replace(STAGE, token=stage_state, partitions=only({"ds": stage_state}), opened_at=opened))
             ledger.move_stage(stage_state, {StageState.OPEN}, stage_state)
         assert ledger.prune(NOON - timedelta(days=30)) == 5
         kept = {refresh.token for refresh in ledger.list_refreshes()}
@@ -327,14 +379,14 @@ class TestManyAtOnce:
 
         def open_stage(me: int) -> str:
             own = SqlLedger(Database(url))
-            return "blocked" if own.open_stage(replace(STAGE, token=f"t{me}", partitions=({"ds": str(me)},))) else "opened"
+            return "blocked" if own.open_stage(replace(STAGE, token=f"t{me}", partitions=only({"ds": str(me)}))) else "opened"
 
         assert at_once(8, open_stage) == ["opened"] * 8
 
     def test_an_owner_that_commits_and_a_sweeper_that_aborts_do_not_both_win(self, url: str, ledger: SqlLedger) -> None:
         for round_ in range(5):
             token = f"t{round_}"
-            ledger.open_stage(replace(STAGE, token=token, partitions=({"ds": token},)))
+            ledger.open_stage(replace(STAGE, token=token, partitions=only({"ds": token})))
 
             def move(me: int, token: str = token) -> str:
                 target = StageState.COMMITTING if me % 2 else StageState.ABORTED

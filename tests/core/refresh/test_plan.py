@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan, RefreshResult, SourceBinding, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -38,7 +39,7 @@ plans = st.builds(
     keys_in_files=st.booleans(),
     schedule_time=st.datetimes(timezones=offsets),
     partition_keys=tuples,
-    partitions=specs,
+    partitions=st.lists(mappings, max_size=3).map(PartitionSet.of),
     sources=st.lists(bindings, max_size=2).map(tuple),
     comment=st.none() | text,
     comments=mappings,

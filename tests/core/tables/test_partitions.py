@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from airflow_dynamic_tables.core.schedule.cron import previous_tick, ticks
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.dates import check_formatters, scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import check_spec, describe, parse_spec, predicate
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, check_spec, describe, parse_spec
 from tests.support.clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, shown, ticks_of, wall
 
 DAY = {"ds": "yyyy-MM-dd"}
@@ -24,7 +24,9 @@ YEARLY = {"year": "yyyy"}
 
 
 def planned(time: datetime, freshness: str, formatters: dict[str, str], timezone: str = "UTC") -> list[str]:
-    return [" ".join(spec.values()) for spec in scheduled_partitions(time, Freshness.parse(freshness), formatters, timezone)]
+    """The values of the planned partitions; none: the whole table."""
+    partitions = scheduled_partitions(time, Freshness.parse(freshness), formatters, timezone)
+    return [] if partitions.is_whole else [" ".join(map(str, spec.values())) for spec in partitions]
 
 
 EXAMPLES = [
@@ -351,19 +353,19 @@ PREDICATES = [
 
 @pytest.mark.parametrize(("partitions", "expected"), PREDICATES)
 def test_predicates(partitions: list[dict[str, str]], expected: str) -> None:
-    assert predicate(partitions) == expected
+    assert PartitionSet.of(partitions).predicate == expected
 
 
 def test_a_week_of_hours_is_a_short_predicate() -> None:
     week = scheduled_partitions(datetime(2024, 1, 8, tzinfo=UTC), Freshness.parse("1 week"), HOUR, "UTC")
     assert len(week) == 168
-    assert predicate(week).count("'") == 2 * (7 + 24)
+    assert week.predicate.count("'") == 2 * (7 + 24)
 
 
 @pytest.mark.parametrize("partitions", [[], [{}], [{"ds": "1"}, {"hh": "1"}], [{"ds": "1"}, {"ds": "1", "hh": "2"}]])
 def test_no_predicate_without_partitions_of_the_same_keys(partitions: list[dict[str, str]]) -> None:
     with pytest.raises(ValueError, match="a predicate needs partitions, all with the same keys"):
-        predicate(partitions)
+        str(PartitionSet.of(partitions).predicate)
 
 
 def selected(condition: sqlglot.exp.Expression, rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
@@ -393,5 +395,5 @@ rows_of_three = st.fixed_dictionaries({"a": few_values, "b c": few_values, "d`e"
 @given(st.lists(rows_of_three, min_size=1, max_size=12), st.lists(rows_of_three, max_size=12))
 def test_a_predicate_is_true_for_exactly_its_partitions(partitions: list[dict[str, str]], others: list[dict[str, str]]) -> None:
     rows = partitions + others
-    condition = sqlglot.parse_one(predicate(partitions), dialect="spark")
+    condition = sqlglot.parse_one(PartitionSet.of(partitions).predicate, dialect="spark")
     assert list(selected(condition, rows)) == [row for row in rows if row in partitions]

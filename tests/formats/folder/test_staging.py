@@ -17,6 +17,7 @@ import pytest
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RESULT_FILE, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -53,7 +54,7 @@ class FolderBench:
         return next(self.warehouse.glob("*/*"))
 
     def stage(self, token: str, *days: str) -> StagedTable:
-        planned = tuple({"ds": day} for day in days)
+        planned = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
         return self.staging.stage(StagingContext(token, SALES.database, SALES.name, self.keys, planned))
 
     def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] = COLUMNS) -> RefreshResult:
@@ -90,7 +91,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> FolderBench:
 
 def test_planned_partitions_are_replaced_and_the_rest_stays(folder: FolderBench) -> None:
     assert folder.staging.current(SALES) is None
-    assert folder.staging.count(SALES, ()) is None
+    assert folder.staging.count(SALES, WHOLE_TABLE) is None
     with pytest.raises(TableNotFoundError):
         folder.staging.read(SALES)
     first = folder.refresh({"1": [1], "a b/c=%": [2], "3": [3]})
@@ -99,7 +100,7 @@ def test_planned_partitions_are_replaced_and_the_rest_stays(folder: FolderBench)
     assert (second.number, second.data_timestamp) == (2, NOON)
     assert folder.rows() == {"1": [1], "3": [30, 31]}
     assert sorted(path.name for path in folder.location.iterdir() if path.name[0] != "_") == ["ds=1", "ds=3"]
-    assert folder.staging.count(SALES, ({"ds": "3"}, {"ds": "4"})) == RowCounts(2, 1, 3, 2)
+    assert folder.staging.count(SALES, PartitionSet.of([{"ds": "3"}, {"ds": "4"}])) == RowCounts(2, 1, 3, 2)
     folder.refresh({"5": [5]})
     assert folder.rows() == {"5": [5]}
     assert folder.staging.current(SALES) == folder.staging.versions(SALES)[-1]

@@ -15,6 +15,7 @@ from hive_metastore.ttypes import FieldSchema, Partition, Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import descriptor
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError, UnsupportedError
 from tests.support.benches.hive import hive_bench
@@ -59,10 +60,10 @@ def test_replaced_folders_stay_for_those_who_read_them(hive: Bench, tmp_path: Pa
 
 
 def test_rows_are_counted_without_reading_them(hive: Bench) -> None:
-    assert hive.staging.count(hive.path, ()) is None
+    assert hive.staging.count(hive.path, WHOLE_TABLE) is None
     hive.refresh({"1": [1, 1], "2": [2]})
     hive.refresh({"3": [3]}, "2", "3")
-    counts = hive.staging.count(hive.path, ({"ds": "1"}, {"ds": "7"}))
+    counts = hive.staging.count(hive.path, PartitionSet.of([{"ds": "1"}, {"ds": "7"}]))
     assert counts is not None
     assert (counts.replaced, counts.held, counts.total, counts.partitions) == (2, 1, 3, 2)
 

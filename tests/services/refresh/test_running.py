@@ -14,6 +14,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
@@ -292,6 +293,17 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
     assert pending(workspace, parents, at + timedelta(days=1))[0].required == MARCH + timedelta(days=1)
 
 
+def test_to_refresh_no_partition_is_nothing_to_do(workspace: Workspace, request_: RefreshRequest) -> None:
+    run(workspace, request_, write_numbers)
+    nothing = replace(request_, token="t2", partitions=NO_PARTITIONS)
+    assert run(workspace, nothing, pytest.fail) == Skipped("there is nothing to refresh")
+    refresh = workspace.ledger.get_refresh("t2")
+    assert refresh is not None
+    assert (refresh.state, refresh.action, refresh.partitions) == (RefreshState.SKIPPED, "SKIP", NO_PARTITIONS)
+    assert workspace.ledger.get_stage("t2") is None
+    assert [row["x"] for row in sample(workspace, NUMBERS, 10)] == [1, 2, 3]
+
+
 def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "days.yaml"
     path.write_text(
@@ -299,7 +311,7 @@ def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tm
         " options: {partition.fields.x.date-formatter: yyyy}}]\n"
     )
     (table,) = load_definitions(path).tables.values()
-    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=({"x": "1"},))
+    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=PartitionSet.of([{"x": "1"}]))
     version = run(workspace, by_hand, lambda plan: write_numbers(plan, (1,)))
     assert isinstance(version, Version)
     assert version.data_timestamp is None

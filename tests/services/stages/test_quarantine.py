@@ -12,6 +12,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
@@ -337,9 +338,11 @@ DAY1, DAY2, DAY3 = ({"ds": f"2024-03-0{day}"} for day in (1, 2, 3))
 def test_partitions_are_compared_with_themselves_and_new_ones_with_the_average(
     workspace: Workspace, requested: Make, partitions: tuple[dict[str, str], ...], days: dict[str, int], found: str
 ) -> None:
-    first = requested("first", "days", partitions=(DAY1, DAY2))
+    first = requested("first", "days", partitions=PartitionSet.of([DAY1, DAY2]))
     run(workspace, first, days_job(**{"d2024-03-01": 10, "d2024-03-02": 30}))
-    request = requested("second", "days", **({"partitions": partitions} if partitions else {"full_refresh": True}))
+    request = requested(
+        "second", "days", **({"partitions": PartitionSet.of(partitions)} if partitions else {"full_refresh": True})
+    )
     if "expected" in found:
         with pytest.raises(QuarantinedError):
             run(workspace, request, days_job(**days))
@@ -349,10 +352,14 @@ def test_partitions_are_compared_with_themselves_and_new_ones_with_the_average(
 
 
 def test_only_partitions_that_overlap_supersede(workspace: Workspace, requested: Make) -> None:
-    run(workspace, requested("first", "days", partitions=(DAY1, DAY2)), days_job(**{"d2024-03-01": 10, "d2024-03-02": 10}))
+    run(
+        workspace,
+        requested("first", "days", partitions=PartitionSet.of([DAY1, DAY2])),
+        days_job(**{"d2024-03-01": 10, "d2024-03-02": 10}),
+    )
     with pytest.raises(QuarantinedError):
-        run(workspace, requested("second", "days", partitions=(DAY1,)), days_job(**{"d2024-03-01": 1}))
-    run(workspace, requested("third", "days", partitions=(DAY2,)), days_job(**{"d2024-03-02": 11}))
+        run(workspace, requested("second", "days", partitions=PartitionSet.of([DAY1])), days_job(**{"d2024-03-01": 1}))
+    run(workspace, requested("third", "days", partitions=PartitionSet.of([DAY2])), days_job(**{"d2024-03-02": 11}))
     assert publish(workspace, "second").number == 3
     table = TableIdentifier("lake", "sales", "days")
     assert len(sample(workspace, table, 100)) == 12

@@ -16,6 +16,7 @@ from pyarrow import orc
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, StagingContext, SupportsStaging
@@ -38,7 +39,7 @@ class Bench:
 
     def stage(self, token: str, *days: str) -> StagedTable:
         """A stage that replaces these days; no day is the whole table."""
-        planned = tuple({"ds": day} for day in days)
+        planned = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
         context = StagingContext(token, self.path.database, self.path.name, self.partition_keys, planned, "how much")
         return self.staging.stage(context)
 

@@ -36,6 +36,7 @@ from sqlalchemy.orm import Session
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
@@ -94,7 +95,7 @@ class Site:
         if not definitions.exists():
             definitions.write_text(YAML)
         table = load_definitions(definitions).tables[REVENUE]
-        partitions = tuple({"ds": day} for day in attempt.planned) or None
+        partitions = PartitionSet.of({"ds": day} for day in attempt.planned) if attempt.planned else None
         return RefreshRequest(table, {}, MARCH, attempt.token, attempt.owner, partitions)
 
 
