@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_dynamic_tables.core.identifiers import quote, quote_if_needed
+from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.tables.type_parsing import type_from_json
 
 _KNOWN = (
     T.BooleanType,
@@ -69,10 +70,4 @@ def _storable(kind: T.DataType, column: str) -> T.DataType:
 
 def ddl(kind: T.DataType) -> str:
     """Spark's DDL text of a type; names of nested fields are quoted where they need it."""
-    if isinstance(kind, T.ArrayType):
-        return f"array<{ddl(kind.elementType)}>"
-    if isinstance(kind, T.MapType):
-        return f"map<{ddl(kind.keyType)},{ddl(kind.valueType)}>"
-    if isinstance(kind, T.StructType):
-        return f"struct<{','.join(f'{quote_if_needed(field.name)}:{ddl(field.dataType)}' for field in kind.fields)}>"
-    return kind.simpleString()
+    return str(type_from_json(kind.jsonValue()))

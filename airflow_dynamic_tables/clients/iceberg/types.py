@@ -1,8 +1,7 @@
-"""Iceberg types and schemas as Spark's DDL text, and back."""
+"""Iceberg types and schemas as columns of Spark's types, and back."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
@@ -25,12 +24,12 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
-from airflow_dynamic_tables.core.identifiers import quote, quote_if_needed
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.type_parsing import parse_type
+from airflow_dynamic_tables.core.tables.types import Array, DataType, Field, Map, Primitive, Struct
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 _SPARK_OF: dict[type[IcebergType], str] = {
@@ -59,25 +58,14 @@ _ICEBERG_OF: dict[str, Callable[[], IcebergType]] = {
     "timestamp_ntz": TimestampType,
     "timestamp": TimestamptzType,
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[^\s<>(),:`]+|[<>(),:])")
 
 
 def to_spark(kind: IcebergType) -> str:
-    """Spark's DDL text of an Iceberg type, as ``DataType.simpleString`` writes it.
+    """Spark's DDL text of an Iceberg type.
 
     :raises UnsupportedError: when Spark has no such type.
     """
-    if isinstance(kind, DecimalType):
-        return f"decimal({kind.precision},{kind.scale})"
-    if isinstance(kind, ListType):
-        return f"array<{to_spark(kind.element_type)}>"
-    if isinstance(kind, MapType):
-        return f"map<{to_spark(kind.key_type)},{to_spark(kind.value_type)}>"
-    if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{quote_if_needed(field.name)}:{to_spark(field.field_type)}' for field in kind.fields)}>"
-    if isinstance(kind, TimeType) or type(kind) not in _SPARK_OF:
-        raise UnsupportedError(f"Iceberg type {kind} has no counterpart in Spark.")
-    return _SPARK_OF[type(kind)]
+    return str(_spark_type(kind))
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
@@ -103,20 +91,7 @@ def to_iceberg(ddl: str, ids: Iterator[int] | None = None) -> IcebergType:
 
     :raises UnsupportedError: when Iceberg has no such type.
     """
-    tokens = _TOKEN.findall(ddl)
-    kind = _parse(tokens, ids or count(1), ddl)
-    if tokens:
-        raise UnsupportedError(f"Type {ddl} cannot be read beyond {tokens[0]!r}.")
-    return kind
-
-
-def spark_ddl(columns: Sequence[Column]) -> str:
-    """A Spark DDL schema of these columns, e.g. `` `a` int, `b` string``."""
-    return ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
-
-
-def _unquote(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+    return _iceberg_type(parse_type(ddl), ids or count(1))
 
 
 def _field(number: int, column: Column, ids: Iterator[int]) -> NestedField:
@@ -127,38 +102,42 @@ def _field(number: int, column: Column, ids: Iterator[int]) -> NestedField:
     return NestedField(number, column.name, kind, required=False, doc=column.comment)
 
 
-def _parse(tokens: list[str], ids: Iterator[int], ddl: str) -> IcebergType:
-    """Recursive descent; takes what it reads off the front of ``tokens``."""
+def _spark_type(kind: IcebergType) -> DataType:
+    match kind:
+        case DecimalType():
+            return Primitive("decimal", (kind.precision, kind.scale))
+        case ListType():
+            return Array(_spark_type(kind.element_type), not kind.element_required)
+        case MapType():
+            return Map(_spark_type(kind.key_type), _spark_type(kind.value_type), not kind.value_required)
+        case StructType():
+            return Struct(
+                tuple(Field(field.name, _spark_type(field.field_type), not field.required, field.doc) for field in kind.fields)
+            )
+    if type(kind) not in _SPARK_OF:
+        raise UnsupportedError(f"Iceberg type {kind} has no counterpart in Spark.")
+    return Primitive(_SPARK_OF[type(kind)])
 
-    def take(expected: str | None = None) -> str:
-        token = tokens.pop(0) if tokens else "the end"
-        if expected is not None and token != expected:
-            raise UnsupportedError(f"Type {ddl} has {token!r} where {expected!r} is due.")
-        return token
 
-    def nested() -> IcebergType:
-        return _parse(tokens, ids, ddl)
+def _iceberg_type(kind: DataType, ids: Iterator[int]) -> IcebergType:
+    match kind:
+        case Primitive("decimal", (precision, scale)):
+            return DecimalType(precision, scale)
+        case Primitive(name):
+            if str(kind) not in _ICEBERG_OF:
+                family = name.split()[0]  # an interval's units do not matter
+                raise UnsupportedError(f"Iceberg has no type {family}; cast it to another type in the query.")
+            return _ICEBERG_OF[str(kind)]()
+        case Array(element):
+            return ListType(next(ids), _iceberg_type(element, ids), element_required=False)
+        case Map(key, value):
+            key_id = next(ids)
+            value_id = next(ids)
+            return MapType(key_id, _iceberg_type(key, ids), value_id, _iceberg_type(value, ids), value_required=False)
+        case Struct(fields):
+            return StructType(*(_nested_field(field, ids) for field in fields))
 
-    name = take().lower()
-    if name in _ICEBERG_OF:
-        return _ICEBERG_OF[name]()
-    if name == "decimal":
-        take("(")
-        precision, _, scale, _ = int(take()), take(","), int(take()), take(")")
-        return DecimalType(precision, scale)
-    if name == "array":
-        take("<")
-        element_id, element, _ = next(ids), nested(), take(">")
-        return ListType(element_id, element, element_required=False)
-    if name == "map":
-        take("<")
-        key_id, value_id, key, _, value, _ = next(ids), next(ids), nested(), take(","), nested(), take(">")
-        return MapType(key_id, key, value_id, value, value_required=False)
-    if name == "struct":
-        take("<")
-        fields: list[NestedField] = []
-        while not fields or take() == ",":
-            field_id, field, _ = next(ids), _unquote(take()), take(":")
-            fields.append(NestedField(field_id, field, nested(), required=False))
-        return StructType(*fields)
-    raise UnsupportedError(f"Iceberg has no type {name}; cast it to another type in the query.")
+
+def _nested_field(field: Field, ids: Iterator[int]) -> NestedField:
+    number = next(ids)
+    return NestedField(number, field.name, _iceberg_type(field.type, ids), required=False, doc=field.comment)

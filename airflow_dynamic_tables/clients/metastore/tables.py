@@ -6,15 +6,13 @@ parameters, and uses it as long as it agrees with Hive's columns; so does this m
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
-from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.clients.metastore.types import hive_type, same_type, schema_from_json, schema_to_json, spark_type
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -33,12 +31,8 @@ MAX_PARAMETER = 4000
 
 SCHEMA = "spark.sql.sources.schema"
 PROVIDER = "spark.sql.sources.provider"
-_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _HIVE = "org.apache.hadoop.hive"
-_JSON_OF = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
-_DDL_OF = {name: ddl for ddl, name in _JSON_OF.items()}
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+\([\d,\s]*\)|[^\s<>,:`]+|[<>,:])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +148,9 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
 def columns_of(table: Table) -> tuple[Column, ...]:
     """The columns of a table, partition keys last; as Spark knows them where that is the same."""
     fields = [*(table.sd.cols or ()), *(table.partitionKeys or ())]
-    native = tuple(Column(field.name, from_hive_type(field.type), comment=field.comment or None) for field in fields)
+    native = tuple(Column(field.name, spark_type(field.type), comment=field.comment or None) for field in fields)
     schema = joined_parameter(table.parameters or {}, SCHEMA)
-    known = _columns_of_json(schema) if schema is not None else native
+    known = schema_from_json(schema) if schema is not None else native
     is_datasource = format_of(table) not in STORAGES and PROVIDER in (table.parameters or {})
     return known if is_datasource or _same(known, native) else native
 
@@ -171,112 +165,25 @@ def partition_keys_of(table: Table) -> tuple[str, ...]:
     return tuple(spelled.get(field.name, field.name) for field in table.partitionKeys or ())
 
 
-def to_hive_type(ddl: str) -> str:
-    """Hive's name of a Spark type: Hive's ``timestamp`` is one without time zone, and the only one that old ones know."""
-    return re.sub(r"\btimestamp_(?:ntz|ltz)\b(?!:)", "timestamp", ddl)
-
-
-def from_hive_type(name: str) -> str:
-    """Spark's DDL text of a Hive type."""
-    return "decimal(10,0)" if name == "decimal" else name.replace("timestamp with local time zone", "timestamp")
-
-
 def _escape(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _field(column: Column) -> FieldSchema:
-    return FieldSchema(column.name.lower(), to_hive_type(column.type), column.comment)
+    return FieldSchema(column.name.lower(), hive_type(column.type), column.comment)
 
 
 def _same(known: Sequence[Column], native: Sequence[Column]) -> bool:
     """Whether Spark's columns are Hive's, but for what Hive cannot hold."""
-    return [(column.name.lower(), to_hive_type(column.type).lower()) for column in known] == [
-        (column.name, to_hive_type(column.type).lower()) for column in native
-    ]
-
-
-def _spark_parameters(columns: Sequence[Column], partition_keys: Sequence[str]) -> dict[str, str]:
-    schema = json.dumps({"type": "struct", "fields": [_field_json(column) for column in columns]})
-    keys = {f"{SCHEMA}.partCol.{number}": key for number, key in enumerate(partition_keys)}
-    return {**split_parameter(SCHEMA, schema), **({f"{SCHEMA}.numPartCols": str(len(keys)), **keys} if keys else {})}
-
-
-def _field_json(column: Column) -> dict[str, Any]:
-    metadata = {"comment": column.comment} if column.comment is not None else {}
-    kind: Any = "string"
-    if re.match(r"(?:var)?char\(", column.type):
-        metadata[_CHAR_TYPE] = column.type
-    else:
-        kind = _json_type(column.type)
-    return {"name": column.name, "type": kind, "nullable": column.nullable, "metadata": metadata}
-
-
-def _columns_of_json(schema: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(
-            field["name"],
-            field.get("metadata", {}).get(_CHAR_TYPE) or _ddl(field["type"]),
-            field.get("nullable", True),
-            field.get("metadata", {}).get("comment"),
-        )
-        for field in json.loads(schema)["fields"]
+    return len(known) == len(native) and all(
+        column.name.lower() == field.name and same_type(column.type, field.type)
+        for column, field in zip(known, native, strict=True)
     )
 
 
-def _ddl(kind: Any) -> str:
-    """DDL text of a type in Spark's JSON."""
-    if isinstance(kind, str):
-        return _DDL_OF.get(kind, kind)
-    if kind["type"] == "array":
-        return f"array<{_ddl(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"map<{_ddl(kind['keyType'])},{_ddl(kind['valueType'])}>"
-    if kind["type"] == "struct":
-        fields = (f"{_name(field['name'])}:{_ddl(field['type'])}" for field in kind["fields"])
-        return f"struct<{','.join(fields)}>"
-    raise UnsupportedError(f"Type {kind['type']} of a Spark schema is not supported.")
-
-
-def _json_type(ddl: str) -> Any:
-    """A type in Spark's JSON, of its DDL text."""
-    tokens = iter([*_TOKEN.findall(ddl), ""])
-    kind, rest = _parse(next(tokens), tokens, ddl)
-    if rest:
-        raise UnsupportedError(f"Type {ddl} cannot be read beyond {rest!r}.")
-    return kind
-
-
-def _parse(name: str, tokens: Iterator[str], ddl: str) -> tuple[Any, str]:
-    """The type that begins with this token, and the token after it."""
-    after = next(tokens, "")
-    if after != "<":
-        if not re.match(r"\w", name):
-            raise UnsupportedError(f"Type {ddl} has {name or 'its end'!r} where a type is due.")
-        return _JSON_OF.get(name.lower(), re.sub(r"\s", "", name.lower())), after
-    parts: list[tuple[str, Any]] = []
-    while after not in (">", ""):
-        first, label = next(tokens, ""), ""
-        if name.lower() == "struct":
-            label, _, first = first, next(tokens, ""), next(tokens, "")
-        kind, after = _parse(first, tokens, ddl)
-        parts.append((label, kind))
-    return _composed(name.lower(), parts, ddl), next(tokens, "")
-
-
-def _composed(name: str, parts: Sequence[tuple[str, Any]], ddl: str) -> dict[str, Any]:
-    kinds = [kind for _, kind in parts]
-    if name == "array" and len(kinds) == 1:
-        return {"type": "array", "elementType": kinds[0], "containsNull": True}
-    if name == "map" and len(kinds) == 2:
-        return {"type": "map", "keyType": kinds[0], "valueType": kinds[1], "valueContainsNull": True}
-    if name == "struct":
-        fields = [
-            {"name": label.strip("`").replace("``", "`"), "type": kind, "nullable": True, "metadata": {}} for label, kind in parts
-        ]
-        return {"type": "struct", "fields": fields}
-    raise UnsupportedError(f"Type {ddl} cannot be kept in a Hive table.")
-
-
-def _name(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)
+def _spark_parameters(columns: Sequence[Column], partition_keys: Sequence[str]) -> dict[str, str]:
+    schema = split_parameter(SCHEMA, schema_to_json(columns))
+    if not partition_keys:
+        return schema
+    keys = {f"{SCHEMA}.partCol.{number}": key for number, key in enumerate(partition_keys)}
+    return {**schema, f"{SCHEMA}.numPartCols": str(len(keys)), **keys}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from airflow_dynamic_tables.core.tables.types import Array, Primitive
+
 _FORMATTED = re.compile(r"(?P<name>[^(\[]+?)\s*(?:\((?P<arguments>[\d,]+)\))?(?P<zone> with(?:out)? time zone)?(?P<array>\[\])*")
 _MAX_PRECISION = 38
-_UNBOUNDED = "decimal(38,18)"
+_UNBOUNDED = (38, 18)
 _SPARK = {
     "boolean": "boolean",
     "smallint": "smallint",
@@ -18,7 +20,6 @@ _SPARK = {
     "time": "timestamp",
     "timestamp": "timestamp",
     "bytea": "binary",
-    "oid": "decimal(20,0)",
 }
 
 
@@ -27,20 +28,25 @@ def spark_type(formatted: str) -> str:
     match = _FORMATTED.fullmatch(formatted)
     if match is None:
         return "string"
-    name, arguments = match["name"].removesuffix(" with time zone").removesuffix(" without time zone"), match["arguments"]
-    if name == "numeric":
-        kind = _decimal(arguments)
-    elif name == "bit":
-        kind = "boolean" if arguments in (None, "1") else "binary"
-    else:
-        kind = _SPARK.get(name, "string")
-    return f"array<{kind}>" if match["array"] else kind
+    name = match["name"].removesuffix(" with time zone").removesuffix(" without time zone")
+    kind = _primitive(name, match["arguments"])
+    return str(Array(kind) if match["array"] else kind)
 
 
-def _decimal(arguments: str | None) -> str:
+def _primitive(name: str, arguments: str | None) -> Primitive:
+    match name:
+        case "numeric":
+            return Primitive("decimal", _precision_and_scale(arguments))
+        case "oid":
+            return Primitive("decimal", (20, 0))
+        case "bit":
+            return Primitive("boolean" if arguments in (None, "1") else "binary")
+    return Primitive(_SPARK.get(name, "string"))
+
+
+def _precision_and_scale(arguments: str | None) -> tuple[int, int]:
     if arguments is None:
         return _UNBOUNDED
     precision, scale = map(int, arguments.split(","))
-    if precision > _MAX_PRECISION:
-        precision, scale = _MAX_PRECISION, max(0, scale - (precision - _MAX_PRECISION))
-    return f"decimal({precision},{scale})"
+    excess = max(0, precision - _MAX_PRECISION)
+    return precision - excess, max(0, scale - excess)

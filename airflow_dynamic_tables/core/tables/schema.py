@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 
 
@@ -16,6 +17,11 @@ class Column:
     type: str
     nullable: bool = True
     comment: str | None = None
+
+
+def spark_ddl(columns: Sequence[Column]) -> str:
+    """A Spark DDL schema of these columns, e.g. `` `a` int, `b` string``."""
+    return ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
 
 
 def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:

@@ -24,9 +24,8 @@ from airflow_dynamic_tables.clients.files import (
     plain_path,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.identifiers import quote as quoted
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, evolve
+from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
@@ -80,7 +79,7 @@ class FolderStaging(SupportsStaging):
         """See :meth:`SupportsStaging.read`."""
         folder = self._folder(path)
         record = folder.filled()
-        schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns_in(record))
+        schema = spark_ddl(columns_in(record))
         keys = tuple(record["partition_keys"])
         return TableContent(
             str(record["number"]), tuple(folder.files()), schema, self._format, folder.location if keys else None, keys

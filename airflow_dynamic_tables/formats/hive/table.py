@@ -10,12 +10,12 @@ from typing import Any
 from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.files import Deleted, list_files, plain_path
-from airflow_dynamic_tables.clients.iceberg.types import spark_ddl
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, StagingContext, SupportsStaging, TableContent

@@ -15,9 +15,10 @@ from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
-from airflow_dynamic_tables.clients.iceberg.types import columns_of, spark_ddl
+from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent

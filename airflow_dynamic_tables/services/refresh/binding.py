@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.values import CatalogTable
 from airflow_dynamic_tables.clients.files import fingerprint, list_files
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -66,7 +67,7 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | No
         return Source(identifier, entry.format)
     if entry.format == "iceberg" or not isinstance(catalog, SqlCatalog | MemoryCatalog):
         return None
-    schema = ", ".join(f"{quote(column.name)} {column.type}" for column in entry.columns)
+    schema = spark_ddl(entry.columns)
     return Source(identifier, entry.format, entry.location, entry.partition_keys, schema or None, entry.options)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
-from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -43,7 +43,7 @@ def bind_hive(workspace: Workspace, source: Source, view: str) -> SourceBinding:
         version=fingerprint({**partitions, **{name: info for files in listed.values() for name, info in files.items()}}),
         files=only.files if only is not None else (),
         base_path=only.base_path if only is not None else None,
-        schema=", ".join(f"{quote(column.name)} {column.type}" for column in scan.columns),
+        schema=spark_ddl(scan.columns),
         partition_keys=scan.partition_keys,
         options={**scan.options, **source.options},
         parts=parts if only is None else (),

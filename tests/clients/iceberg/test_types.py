@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import FixedType, IcebergType, StructType, TimestampNanoType, TimeType, UUIDType
 
-from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, spark_ddl, to_iceberg, to_spark
+from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg, to_spark
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -94,7 +94,3 @@ def test_other_types_are_refused_by_the_name_of_the_column(ddl: str, message: st
 def test_names_that_iceberg_takes_for_one_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"Iceberg cannot tell these columns apart: .*a\.b"):
         schema_of([Column("a.b", "int"), Column("a", "struct<b:int>")])
-
-
-def test_the_schema_for_spark_quotes_every_name() -> None:
-    assert spark_ddl([Column("a b", "int"), Column("c`d", "array<string>")]) == "`a b` int, `c``d` array<string>"

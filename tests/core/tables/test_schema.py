@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.tables.schema import Column, evolve
+from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 
 OLD = (Column("id", "bigint", nullable=False), Column("name", "string", comment="of the customer"))
@@ -33,6 +33,10 @@ def test_a_new_comment_replaces_the_old_one() -> None:
         Column("id", "bigint", nullable=False, comment="key"),
         OLD[1],
     )
+
+
+def test_the_schema_for_spark_quotes_every_name() -> None:
+    assert spark_ddl([Column("a b", "int"), Column("c`d", "array<string>")]) == "`a b` int, `c``d` array<string>"
 
 
 ILLEGAL = {

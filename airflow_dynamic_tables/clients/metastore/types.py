@@ -1,0 +1,72 @@
+"""Types of columns as Hive names them, and the schema as JSON that Spark keeps beside Hive's columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.type_parsing import parse_type, type_from_json
+from airflow_dynamic_tables.core.tables.types import Field, Primitive, replace_primitives
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key of a column's metadata: the type with its lengths. In Spark's schema itself, char and varchar are strings."""
+
+_HIVES_TIMESTAMP = "timestamp with local time zone"
+
+
+def hive_type(ddl: str) -> str:
+    """Hive's name of a Spark type: Hive's ``timestamp`` is one without time zone, and the only one that old ones know.
+
+    :raises UnsupportedError: when the text is no type.
+    """
+    return str(replace_primitives(parse_type(ddl), lambda kind: Primitive("timestamp") if kind.name == "timestamp_ntz" else kind))
+
+
+def spark_type(name: str) -> str:
+    """Spark's DDL text of a Hive type; Hive's own name for one that Spark does not have, such as a union."""
+    try:
+        return str(parse_type(name.replace(_HIVES_TIMESTAMP, "timestamp")))
+    except UnsupportedError:
+        return name
+
+
+def same_type(one: str, other: str) -> bool:
+    """Whether two types in Spark's DDL text are one and the same to Hive."""
+    try:
+        return hive_type(one).lower() == hive_type(other).lower()
+    except UnsupportedError:
+        return one == other
+
+
+def schema_to_json(columns: Sequence[Column]) -> str:
+    """Spark's JSON of a schema.
+
+    :raises UnsupportedError: when the text of a type is none.
+    """
+    return json.dumps({"type": "struct", "fields": [_field(column) for column in columns]})
+
+
+def schema_from_json(schema: str) -> tuple[Column, ...]:
+    """The columns of a schema in Spark's JSON.
+
+    :raises UnsupportedError: for a type that a program defined.
+    """
+    return tuple(_column(field) for field in json.loads(schema)["fields"])
+
+
+def _field(column: Column) -> dict[str, Any]:
+    kind = parse_type(column.type)
+    stored = replace_primitives(kind, lambda part: Primitive("string") if part.name in ("char", "varchar") else part)
+    value = Field(column.name, stored, column.nullable, column.comment).as_json()
+    if stored != kind:
+        value["metadata"][_CHAR_TYPE] = column.type
+    return value
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    metadata = field.get("metadata", {})
+    ddl = metadata.get(_CHAR_TYPE) or str(type_from_json(field["type"]))
+    return Column(field["name"], ddl, field.get("nullable", True), metadata.get("comment"))
