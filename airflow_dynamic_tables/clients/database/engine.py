@@ -14,13 +14,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, Table, event, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError, MissingExtraError
+from airflow_dynamic_tables.clients.sql_servers import CONNECT_TIMEOUT, make_engine, parse_url, reason
+from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
 VERSION_TABLE = "dt_alembic_version"
 # It tells of every look at the schema version, in the log of every refresh.
@@ -37,17 +37,11 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            parsed = make_url(url)
-        except (ArgumentError, ValueError):
-            # Without its cause, whose text may hold the password.
-            raise ConfigurationError("The database URL is malformed; write for example postgresql://user@host/name.") from None
-        backend = parsed.drivername.partition("+")[0]
-        if backend in ("postgresql", "postgres"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        elif backend != "sqlite":
+        parsed = parse_url(url, "The database URL")
+        backend = parsed.get_backend_name()
+        if backend not in ("postgresql", "sqlite"):
             raise ConfigurationError(f"{backend} is not supported; the state lives in SQLite or PostgreSQL.")
-        elif parsed.database in (None, "", ":memory:"):
+        if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
             raise ConfigurationError("SQLite in memory is gone with its connection; write sqlite:///path/to/state.db.")
         self._url = parsed
         self.url = parsed.render_as_string(hide_password=False)
@@ -87,11 +81,10 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            reason = " ".join(str(error.orig).split()) or type(error.orig).__name__
             if not isinstance(error, OperationalError | InterfaceError):
-                raise CatalogError(f"{self} refused: {reason}") from error
+                raise CatalogError(f"{self} refused: {reason(error)}") from error
             advice = "its folder must exist and be writable" if self.is_sqlite else "check that it runs and accepts connections"
-            raise CatalogUnavailableError(f"Cannot reach {self}: {reason}; {advice}.") from error
+            raise CatalogUnavailableError(f"Cannot reach {self}: {reason(error)}; {advice}.") from error
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can be told what to do when the key is taken."""
@@ -133,11 +126,7 @@ class Database:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigurationError(f"{folder}: cannot be made ({error.strerror}); {self} is to live there.") from error
-        try:
-            # No pool: Airflow forks its task processes, and a connection must never be shared by two.
-            engine = create_engine(self._url, poolclass=NullPool, connect_args=_connect_args(self._url))
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("postgres") from error
+        engine = make_engine(self._url, _connect_args(self._url))
         if self.is_sqlite:
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_immediate)
@@ -148,7 +137,7 @@ def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {"timeout": 60}  # seconds that a writer waits for another one
     # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
-    return {"connect_timeout": 10, "options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
+    return {"connect_timeout": CONNECT_TIMEOUT, "options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -39,6 +39,7 @@ CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;
 CREATE TABLE parts (id int, ds date) PARTITION BY LIST (ds);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN ('2024-01-01');
 CREATE TABLE nothing (id int);
+CREATE TABLE odd ("50% :off" int);
 """
 
 
@@ -75,7 +76,7 @@ def test_databases(catalog: JdbcCatalog) -> None:
 
 def test_tables_of_schema_public_go_by_their_own_names(catalog: JdbcCatalog) -> None:
     listed = catalog.list_tables(catalog.default_database)
-    assert listed == ["big", "crm.customers", "nothing", "orders", "parts", 'Ümläut.a.b "c']
+    assert listed == ["big", "crm.customers", "nothing", "odd", "orders", "parts", 'Ümläut.a.b "c']
     assert catalog.get_table(path(catalog, "public.orders")) == catalog.get_table(path(catalog, "orders"))
     for name in listed:
         assert catalog.table_exists(path(catalog, name))
@@ -142,6 +143,7 @@ def test_a_scan_knows_no_password_and_finds_its_bounds(shop: str) -> None:
     assert (scan.options["lowerBound"], scan.options["upperBound"]) == ("2024-01-01", "2024-01-03")
     assert (scan.options["numPartitions"], scan.options["dbtable"]) == ("2", '"public"."orders"')
     assert catalog.scan(path(catalog, "nothing"), {"partitionColumn": "id"}).options["lowerBound"] == "0"
+    assert catalog.scan(path(catalog, "odd"), {"partitionColumn": "50% :off"}).options["upperBound"] == "0"
     with pytest.raises(ConfigurationError, match="orders has no column 'dy' to read partitions by; it has id, day, amount"):
         catalog.scan(path(catalog, "orders"), {"partitionColumn": "dy"})
     with pytest.raises(TableNotFoundError):

@@ -1,0 +1,47 @@
+"""What every database has in common that SQLAlchemy connects to: its URL, its engine, what went wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import URL, Engine, NullPool, create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
+
+CONNECT_TIMEOUT = 10
+"""Seconds after which a PostgreSQL server that does not answer is down."""
+
+
+def parse_url(url: str, called: str) -> URL:
+    """Parse a URL of a database; PostgreSQL is always spoken to through psycopg, whatever driver the URL names.
+
+    :param called: what a message calls the URL.
+    :raises ConfigurationError: when the URL is malformed.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Without its cause, whose text may hold the password.
+        raise ConfigurationError(f"{called} is malformed; write for example postgresql://user@host/name.") from None
+    is_postgres = parsed.get_backend_name() in ("postgresql", "postgres")
+    return parsed.set(drivername="postgresql+psycopg") if is_postgres else parsed
+
+
+def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:
+    """An engine that has connected to nothing yet.
+
+    :param connect_args: arguments of the driver.
+    :raises MissingExtraError: when the driver is not installed.
+    """
+    try:
+        # No pool: Airflow forks its task processes, and a connection must never be shared by two.
+        return create_engine(url, poolclass=NullPool, connect_args=connect_args)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("postgres") from error
+
+
+def reason(error: DBAPIError) -> str:
+    """What the driver said, in one line."""
+    return " ".join(str(error.orig).split()) or type(error.orig).__name__
