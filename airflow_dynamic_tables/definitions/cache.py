@@ -14,19 +14,15 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 
@@ -34,7 +30,6 @@ from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
-_VALUES = (DynamicTable, Source, SparkSettings, TableIdentifier, Freshness, Retention, Expectation, RowCount)
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
@@ -92,9 +87,9 @@ class Cache:
         """The analysis of a query, computed at most once for the same text."""
         key = _digest(_versions(), query)
         with contextlib.suppress(OSError, ValueError):
-            return Analysis.from_json(json.loads(self._read(f"queries/{key}.json")))
+            return from_plain(Analysis, json.loads(self._read(f"queries/{key}.json")))
         analysis = analyse(query)
-        self._write(f"queries/{key}.json", json.dumps(analysis.to_json()))
+        self._write(f"queries/{key}.json", json.dumps(to_plain(analysis)))
         return analysis
 
     def load(self, tree: Tree) -> Loaded | None:
@@ -103,8 +98,8 @@ class Cache:
             header, body = self._open(tree)
             if header is not None:
                 lines = [json.loads(line) for line in body.splitlines()]
-                tables = [_table(line["table"]) for line in lines if "table" in line]
-                sources = [_source(line["source"]) for line in lines if "source" in line]
+                tables = [from_plain(DynamicTable, line["table"]) for line in lines if "table" in line]
+                sources = [from_plain(Source, line["source"]) for line in lines if "source" in line]
                 mistakes = tuple(Mistake(Path(path), *rest) for path, *rest in header["mistakes"])
                 return _definitions(tables, sources), mistakes
         return None
@@ -116,17 +111,17 @@ class Cache:
             if header is not None:
                 places = header["workflows"].get(workflow_id, [])
                 lines = [json.loads(body[start:end]) for start, end in places]
-                tables = [_table(line["table"]) for line in lines if "table" in line]
-                return _definitions(tables, [_source(line["source"]) for line in lines if "source" in line])
+                tables = [from_plain(DynamicTable, line["table"]) for line in lines if "table" in line]
+                return _definitions(tables, [from_plain(Source, line["source"]) for line in lines if "source" in line])
         return None
 
     def store(self, tree: Tree, definitions: Definitions, mistakes: Iterable[Mistake]) -> None:
         """Keep the result of reading those files."""
         lines: dict[TableIdentifier, bytes] = {}
         for table in definitions.tables.values():
-            lines[table.identifier] = json.dumps({"table": table}, default=_plain).encode()
+            lines[table.identifier] = json.dumps({"table": to_plain(table)}).encode()
         for source in definitions.sources.values():
-            lines[source.identifier] = json.dumps({"source": source}, default=_plain).encode()
+            lines[source.identifier] = json.dumps({"source": to_plain(source)}).encode()
         places: dict[TableIdentifier, tuple[int, int]] = {}
         position = 0
         for identifier, line in lines.items():
@@ -202,50 +197,5 @@ def _tree_file(tree: Tree) -> str:
     return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *tree.scope)}.jsonl"
 
 
-def _plain(value: object) -> object:
-    """JSON for what json does not know; ``asdict`` would copy everything first."""
-    if isinstance(value, _VALUES):
-        return {name: getattr(value, name) for name in value.__slots__}
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
 def _definitions(tables: Iterable[DynamicTable], sources: Iterable[Source]) -> Definitions:
     return Definitions({table.identifier: table for table in tables}, {source.identifier: source for source in sources})
-
-
-def _identifier(data: Mapping[str, str]) -> TableIdentifier:
-    return TableIdentifier(**data)
-
-
-def _source(data: dict[str, Any]) -> Source:
-    changed = {
-        "identifier": _identifier(data["identifier"]),
-        "partition_keys": tuple(data["partition_keys"]),
-        "file": Path(data["file"]),
-    }
-    return Source(**{**data, **changed})
-
-
-def _table(data: dict[str, Any]) -> DynamicTable:
-    start, delay, timeout = data["start_date"], data["retry_delay"], data["execution_timeout"]
-    keep, age = data["retention"].values()
-    changed = {
-        "identifier": _identifier(data["identifier"]),
-        "upstream": tuple(map(_identifier, data["upstream"])),
-        "declared_mode": RefreshMode(data["declared_mode"]),
-        "mode": RefreshMode(data["mode"]),
-        "freshness": Freshness(**data["freshness"]),
-        "partition_keys": tuple(data["partition_keys"]),
-        "retention": Retention(keep, timedelta(seconds=age)),
-        "expectations": tuple(map(Expectation.from_plain, data["expectations"])),
-        "row_counts": tuple(map(RowCount.from_plain, data["row_counts"])),
-        "spark": SparkSettings(**data["spark"]),
-        "start_date": None if start is None else datetime.fromisoformat(start),
-        "tags": tuple(data["tags"]),
-        "retry_delay": None if delay is None else timedelta(seconds=delay),
-        "execution_timeout": None if timeout is None else timedelta(seconds=timeout),
-        "path": Path(data["path"]),
-    }
-    return DynamicTable(**{**data, **changed})

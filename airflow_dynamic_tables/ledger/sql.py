@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -11,8 +11,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select, tex
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
-from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Ledger, Refresh, RefreshState, Stage, StageState
 
@@ -158,41 +157,34 @@ def _stage(connection: Connection, token: str) -> Stage | None:
 
 def _update(connection: Connection, token: str, changes: Mapping[str, Any]) -> None:
     if changes:
-        connection.execute(update(refreshes).where(refreshes.c.token == token).values(_columns(dict(changes))))
+        connection.execute(update(refreshes).where(refreshes.c.token == token).values(_columns(changes)))
 
 
 def _values(record: Stage | Refresh) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def _columns(values: dict[str, Any]) -> dict[str, Any]:
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields to columns; a column named ``table`` would have to be quoted everywhere."""
-    columns = {"table_name" if name == "table" else name: value for name, value in values.items()}
-    if "partitions" in columns:
-        columns["partitions"] = columns["partitions"].to_plain()
-    if "expectations" in columns:
-        columns["expectations"] = [asdict(result) for result in columns["expectations"]]
-    return {name: _plain(value) for name, value in columns.items()}
+    return {"table_name" if name == "table" else name: _column(value) for name, value in values.items()}
 
 
-def _plain(value: Any) -> Any:
+def _column(value: Any) -> Any:
     """What a column can hold: PostgreSQL refuses the zero character, which an error of the job may quote."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return value if isinstance(value, datetime) else to_plain(value)
 
 
 def _fields(row: RowMapping) -> dict[str, Any]:
     """Columns to fields."""
-    values = {"table" if name == "table_name" else name: value for name, value in row.items()}
-    return {**values, "partitions": PartitionSet.from_plain(values["partitions"])}
+    return {"table" if name == "table_name" else name: value for name, value in row.items()}
 
 
 def _to_stage(row: RowMapping) -> Stage:
-    return Stage(**{**_fields(row), "state": StageState(row["state"])})
+    return from_plain(Stage, _fields(row))
 
 
 def _to_refresh(row: RowMapping) -> Refresh:
-    # A refresh of an earlier release has none.
-    expectations = tuple(ExpectationResult(**result) for result in row["expectations"] or ())
-    return Refresh(**{**_fields(row), "state": RefreshState(row["state"]), "expectations": expectations})
+    # A refresh of an earlier release has no expectations.
+    return from_plain(Refresh, {**_fields(row), "expectations": row["expectations"] or ()})

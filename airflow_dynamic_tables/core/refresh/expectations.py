@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import literal, quote
 
@@ -34,11 +33,6 @@ class Expectation:
     predicate: str | None = None
     unique: tuple[str, ...] = ()
 
-    @classmethod
-    def from_plain(cls, data: Mapping[str, Any]) -> Expectation:
-        """From what JSON made of it."""
-        return cls(**{**data, "action": Action(data["action"]), "unique": tuple(data["unique"])})
-
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
@@ -50,11 +44,6 @@ class RowCount:
     max: int | None = None
     max_decrease: float | None = None
     max_increase: float | None = None
-
-    @classmethod
-    def from_plain(cls, data: Mapping[str, Any]) -> RowCount:
-        """From what JSON made of it."""
-        return cls(**{**data, "action": Action(data["action"])})
 
     @property
     def compares(self) -> bool:

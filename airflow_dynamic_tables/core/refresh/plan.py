@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
@@ -47,14 +48,14 @@ class SourceBinding:
     view: str
     format: str
     version: str
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = field(default=(), metadata=REQUIRED)
     base_path: str | None = None
     schema: str | None = None
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     table: str | None = None
     password_variable: str | None = None
-    parts: tuple[SourcePart, ...] = ()
+    parts: tuple[SourcePart, ...] = field(default=(), metadata=REQUIRED)
     has_files: bool = True
 
 
@@ -132,8 +133,7 @@ class RefreshPlan:
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""
-        fields = {**asdict(self), "partitions": self.partitions.to_plain()}
-        return json.dumps(fields, default=datetime.isoformat, ensure_ascii=False, indent=1)
+        return json.dumps(to_plain(self), ensure_ascii=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> RefreshPlan:
@@ -141,21 +141,7 @@ class RefreshPlan:
 
         :raises ValueError: when the text is not a plan.
         """
-        return _parse(
-            cls,
-            text,
-            _with_layout,
-            schedule_time=datetime.fromisoformat,
-            data_timestamp=lambda time: time and datetime.fromisoformat(time),
-            expectations=lambda items: tuple(map(Expectation.from_plain, items)),
-            partition_keys=tuple,
-            partitions=PartitionSet.from_plain,
-            sources=lambda sources: tuple(map(_source, sources)),
-            functions=lambda functions: tuple(
-                FunctionBinding(**{**function, "jars": tuple(function["jars"]), "py_files": tuple(function["py_files"])})
-                for function in functions
-            ),
-        )
+        return _parse(cls, text, _with_layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +153,7 @@ class JobError:
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(to_plain(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> JobError:
@@ -212,7 +198,7 @@ class RefreshResult:
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(to_plain(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RefreshResult:
@@ -220,20 +206,7 @@ class RefreshResult:
 
         :raises ValueError: when the text is not a result (e.g. truncated).
         """
-        return _parse(
-            cls,
-            text,
-            files=lambda files: tuple(StagedFile(**file) for file in files),
-            columns=lambda columns: tuple(Column(**column) for column in columns),
-            partitions=tuple,
-            expectations=lambda results: tuple(ExpectationResult(**result) for result in results),
-        )
-
-
-def _source(values: Mapping[str, Any]) -> SourceBinding:
-    lists = {key: tuple(values[key]) for key in ("files", "partition_keys")}
-    parts = tuple(SourcePart(**{**part, "files": tuple(part["files"])}) for part in values["parts"])
-    return SourceBinding(**{**values, **lists, "parts": parts})
+        return _parse(cls, text)
 
 
 def _with_layout(fields: dict[str, Any]) -> dict[str, Any]:
@@ -245,14 +218,8 @@ def _with_layout(fields: dict[str, Any]) -> dict[str, Any]:
     return {**others, "file_format": traits.file_format, "keys_in_files": traits.keys_in_files}
 
 
-def _parse(
-    cls: type[_T],
-    text: str,
-    adapt: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
-    **converters: Callable[[Any], Any],
-) -> _T:
+def _parse(cls: type[_T], text: str, adapt: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields) -> _T:
     try:
-        fields = adapt(json.loads(text))
-        return cls(**{name: converters.get(name, lambda value: value)(value) for name, value in fields.items()})
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        return from_plain(cls, adapt(json.loads(text)))
+    except (TypeError, KeyError) as error:
         raise ValueError(f"not a {cls.__name__}: {error}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 
@@ -61,29 +59,6 @@ class Analysis:
     outputs: tuple[str | None, ...] | None = None
     calls: tuple[tuple[Span, ...], ...] = ()
     problems: tuple[Problem, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; :meth:`from_json` gives the same value back."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Analysis:
-        """:raises ValueError: when it is not what :meth:`to_json` gave."""
-        try:
-            return cls(
-                text=data["text"],
-                references=tuple(Reference(**{**item, "parts": _spans(item)}) for item in data["references"]),
-                qualifiers=tuple(Qualifier(_spans(item), tuple(item["references"])) for item in data["qualifiers"]),
-                outputs=None if data["outputs"] is None else tuple(data["outputs"]),
-                calls=tuple(tuple(Span(**span) for span in call) for call in data["calls"]),
-                problems=tuple(Problem(**item) for item in data["problems"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not an analysis: {error}") from error
-
-
-def _spans(item: Mapping[str, Any]) -> tuple[Span, ...]:
-    return tuple(Span(**span) for span in item["parts"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from dataclasses import fields
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import (
@@ -16,6 +16,7 @@ from airflow_dynamic_tables.clients.files import (
     plain_path,
     read_text,
 )
+from airflow_dynamic_tables.core.plain import from_plain
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
@@ -98,16 +99,10 @@ class TableFolder:
 
 def columns_in(record: Mapping[str, Any]) -> tuple[Column, ...]:
     """The columns that a record tells of."""
-    return tuple(Column(**column) for column in record["columns"])
+    return from_plain(tuple[Column, ...], record["columns"])
 
 
 def version_in(record: Mapping[str, Any]) -> Version:
     """The version that a record tells of."""
-    return Version(
-        number=record["number"],
-        token=record["token"],
-        snapshot=str(record["number"]),
-        data_timestamp=datetime.fromisoformat(record["data_timestamp"]) if record["data_timestamp"] else None,
-        committed_at=datetime.fromisoformat(record["committed_at"]),
-        sources=record["sources"],
-    )
+    known = {field.name: record[field.name] for field in fields(Version) if field.name in record}
+    return from_plain(Version, {**known, "snapshot": str(record["number"])})

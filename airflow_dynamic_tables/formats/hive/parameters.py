@@ -12,10 +12,9 @@ All of it stands in parameters of the table::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
@@ -32,6 +31,7 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     split_parameter,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.schema import Column, evolve
 from airflow_dynamic_tables.core.tables.versions import Version
 
@@ -73,17 +73,6 @@ class Pending:
     guard: tuple[str, ...]
     count: int
 
-    def to_json(self) -> str:
-        """Serialize; :meth:`from_json` gives the same value back."""
-        return json.dumps({**asdict(self), "version": _record(self.version)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Pending:
-        """Parse what :meth:`to_json` wrote."""
-        found = json.loads(text)
-        columns = tuple(Column(**column) for column in found["columns"])
-        return cls(_version(found["version"]), columns, found["comment"], tuple(found["guard"]), found["count"])
-
 
 def load(metastore: Metastore, path: ObjectPath) -> Table | None:
     """A table as it is now; ``None`` when there is none.
@@ -101,13 +90,13 @@ def versions(table: Table | None) -> list[Version]:
     parameters = (table.parameters or {}) if table is not None else {}
     numbers = {int(key[len(VERSION) :].split(".")[0]) for key in parameters if key.startswith(VERSION)}
     texts = (joined_parameter(parameters, f"{VERSION}{number}") for number in sorted(numbers))
-    return [_version(json.loads(text)) for text in texts if text is not None]
+    return [from_plain(Version, json.loads(text)) for text in texts if text is not None]
 
 
 def pending(table: Table | None) -> Pending | None:
     """The commit that is under way."""
     text = joined_parameter((table.parameters or {}), PENDING) if table is not None else None
-    return Pending.from_json(text) if text is not None else None
+    return from_plain(Pending, json.loads(text)) if text is not None else None
 
 
 def find(table: Table | None, token: str) -> Version | None:
@@ -134,7 +123,7 @@ def renew(table: Table) -> None:
 def set_pending(table: Table, commit: Pending | None) -> None:
     """Say which commit is under way."""
     others = {key: value for key, value in table.parameters.items() if not _is_of(PENDING, key)}
-    table.parameters = {**others, **(split_parameter(PENDING, commit.to_json()) if commit else {})}
+    table.parameters = {**others, **(split_parameter(PENDING, json.dumps(to_plain(commit))) if commit else {})}
     renew(table)
 
 
@@ -147,7 +136,7 @@ def add_version(table: Table, version: Version, columns: Sequence[Column], comme
     forgotten = {key for key in table.parameters if key.startswith(VERSION) and int(key[len(VERSION) :].split(".")[0]) <= oldest}
     table.parameters = {
         **{key: value for key, value in table.parameters.items() if key not in forgotten and key not in _STATISTICS},
-        **split_parameter(f"{VERSION}{version.number}", json.dumps(_record(version), sort_keys=True)),
+        **split_parameter(f"{VERSION}{version.number}", json.dumps(to_plain(version), sort_keys=True)),
         SNAPSHOT: version.snapshot,
     }
     if comment is not None:
@@ -213,24 +202,3 @@ _DESCRIPTOR = (
 
 def _is_of(key: str, name: str) -> bool:
     return name == key or name.startswith(f"{key}.")
-
-
-def _record(version: Version) -> dict[str, Any]:
-    fresh = version.data_timestamp
-    return {
-        **asdict(version),
-        "data_timestamp": fresh.isoformat() if fresh else None,
-        "committed_at": version.committed_at.isoformat(),
-        "sources": dict(version.sources),
-    }
-
-
-def _version(record: Mapping[str, Any]) -> Version:
-    fresh = record["data_timestamp"]
-    return Version(
-        **{
-            **record,
-            "data_timestamp": datetime.fromisoformat(fresh) if fresh else None,
-            "committed_at": datetime.fromisoformat(record["committed_at"]),
-        }
-    )

@@ -8,6 +8,7 @@ import pytest
 import sqlglot
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse, same_query
 
@@ -222,7 +223,7 @@ def test_bound_query_reads_the_views_only(expanded: str) -> None:
 def test_analysis_survives_json() -> None:
     for query, _, _ in CASES.values():
         analysis = analyse(query)
-        assert Analysis.from_json(analysis.to_json()) == analysis
+        assert from_plain(Analysis, to_plain(analysis)) == analysis
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_functions_that_sql_does_not_have_are_found_where_they_stand(query: str)
     analysis = analyse(query)
     assert [".".join(part.text for part in call) for call in analysis.calls] == CALLS[query]
     assert all(query[part.start : part.end].strip("`") == part.text for call in analysis.calls for part in call)
-    assert Analysis.from_json(json.loads(json.dumps(analysis.to_json()))) == analysis
+    assert from_plain(Analysis, json.loads(json.dumps(to_plain(analysis)))) == analysis
 
 
 def test_nothing_but_the_named_functions_is_replaced() -> None:
