@@ -21,7 +21,7 @@ from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, configured_connection
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
@@ -83,7 +83,7 @@ def load_dynamic_tables(
     """
     path = Path(definitions)
     access = Access(
-        conn_id=conn_id or conf.get("dynamic_tables", "connection", fallback=DEFAULT_CONNECTION),
+        conn_id=conn_id or configured_connection(),
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
         poll_interval=conf.getfloat("dynamic_tables", "upstream_poll_interval", fallback=30.0),
     )

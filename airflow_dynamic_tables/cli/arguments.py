@@ -52,8 +52,8 @@ CATALOGS = Argument(
 )
 DATABASE_URL = Argument(
     ("--database-url",),
-    "SQLAlchemy URL of the ledger and the embedded catalogs (default: $DYNAMIC_TABLES_DATABASE_URL, else SQLite under "
-    "$AIRFLOW_HOME/dynamic_tables)",
+    "SQLAlchemy URL of the ledger and the embedded catalogs (default: of Airflow's connection when Airflow runs the command, "
+    "else $DYNAMIC_TABLES_DATABASE_URL, else SQLite under $AIRFLOW_HOME/dynamic_tables)",
     {"metavar": "URL"},
 )
 OUTPUT = Argument(

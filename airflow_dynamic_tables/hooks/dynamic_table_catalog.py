@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogPartition
 from airflow_dynamic_tables.clients.connections import Connection as ServerConnection
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
 DEFAULT_CONNECTION = "dynamic_tables_default"
+
+
+def configured_connection() -> str:
+    """The connection that Airflow is configured with: option ``connection`` of section ``dynamic_tables``."""
+    return str(conf.get("dynamic_tables", "connection", fallback=DEFAULT_CONNECTION))
 
 
 class DynamicTableCatalogHook(BaseHook):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.services.settings import Settings
 
 
 def get_cli_commands() -> list[GroupCommand]:
@@ -36,10 +41,22 @@ def _argument(argument: Argument) -> Arg:
 def _runner(function: str) -> Callable[[Any], None]:
     def run(arguments: Any) -> None:
         from airflow_dynamic_tables.cli.running import execute
-        from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
+        from airflow_dynamic_tables.runners.environment import variables_set
 
-        arguments.connections = DynamicTableCatalogHook().find_connection
-        if code := execute(function, arguments):
+        arguments.installed_settings = _settings_of_the_dags
+        # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
+        with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
+            code = execute(function, arguments)
+        if code:
             sys.exit(code)
 
     return run
+
+
+def _settings_of_the_dags(catalogs_file: Path | None) -> Settings:
+    """Where the DAGs have their state, so that the commands read the ledger that the DAGs write."""
+    from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
+
+    # Airflow logs to stdout, where only the output of the command may stand.
+    with redirect_stdout(sys.stderr):
+        return DynamicTableCatalogHook(configured_connection(), catalogs_file).settings()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -36,6 +37,21 @@ def check_java(environ: Mapping[str, str]) -> None:
     if not (Path(home, "bin", "java").exists() if home else shutil.which("java", path=environ.get("PATH"))):
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         raise ConfigurationError(f"There is no java {where}; Spark needs Java 17: apt-get install -y openjdk-17-jre-headless")
+
+
+@contextmanager
+def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of this process while the body runs; afterwards they are again what they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:

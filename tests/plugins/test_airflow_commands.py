@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,12 @@ from airflow.cli import cli_parser
 from airflow.cli.cli_config import DefaultHelpParser, GroupCommand
 
 from airflow_dynamic_tables.cli.command_table import COMMANDS
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
 from airflow_dynamic_tables.plugins.commands import get_cli_commands
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import open_workspace
+
+DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -41,3 +49,69 @@ def test_success_returns(parser: DefaultHelpParser, capsys: pytest.CaptureFixtur
     arguments = parser.parse_args(["dynamic-tables", "schema"])
     assert arguments.func(arguments) is None
     assert '"$schema"' in capsys.readouterr().out
+
+
+def ledger_of_the_dags(folder: Path) -> str:
+    """A ledger with one refresh in it, as DAGs with a connection of their own write it."""
+    url = f"sqlite:///{folder}/shared/state.db"
+    refresh = Refresh("t1", "lake.sales.numbers", "FULL", "asked for", RefreshState.RUNNING, schedule_time=DAY, started_at=DAY)
+    with open_workspace(Settings(url, f"file://{folder}/shared/warehouse")) as workspace:
+        workspace.ledger.open_stage(Stage("t1", "lake.sales.numbers", "file:///nowhere", "somebody", "", DAY, DAY))
+        workspace.ledger.record(refresh)
+    return url
+
+
+@pytest.fixture
+def run(
+    parser: DefaultHelpParser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs ``airflow dynamic-tables ...`` in a folder of its own, without any state; what it printed."""
+    (tmp_path / "tables.yaml").write_text("dynamic_tables: [{name: lake.sales.numbers, freshness: 1 day, query: SELECT 1 AS x}]")
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "home"))
+    for name in ("DEFINITIONS", "CATALOGS", "DATABASE_URL", "WAREHOUSE"):
+        monkeypatch.delenv(f"DYNAMIC_TABLES_{name}", raising=False)
+
+    def run(*argv: str) -> str:
+        definitions = ("--definitions", str(tmp_path / "tables.yaml"), "--output", "json")
+        arguments = parser.parse_args(["dynamic-tables", *argv, *definitions])
+        arguments.func(arguments)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_state_is_that_of_the_connection(run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = {"conn_type": "dynamic_tables", "extra": {"database_url": ledger_of_the_dags(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_DYNAMIC_TABLES_DEFAULT", json.dumps(connection))
+    assert [refresh["token"] for refresh in json.loads(run("history"))] == ["t1"]
+    assert [table["last_refresh"] for table in json.loads(run("list"))] == ["RUNNING"]
+    assert not (tmp_path / "home" / "dynamic_tables" / "state.db").exists()
+
+
+def test_the_connection_is_the_one_that_airflow_is_configured_with(
+    run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "dynamic_tables", "extra": {"database_url": ledger_of_the_dags(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_TABLES_OF_SALES", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__CONNECTION", "tables_of_sales")
+    assert [refresh["token"] for refresh in json.loads(run("history"))] == ["t1"]
+
+
+def test_an_option_wins_over_the_connection(run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = {"conn_type": "dynamic_tables", "extra": {"database_url": f"sqlite:///{tmp_path}/elsewhere.db"}}
+    monkeypatch.setenv("AIRFLOW_CONN_DYNAMIC_TABLES_DEFAULT", json.dumps(elsewhere))
+    url = ledger_of_the_dags(tmp_path)
+    assert [refresh["token"] for refresh in json.loads(run("history", "--database-url", url))] == ["t1"]
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+def test_without_a_connection_the_state_is_embedded(run: Callable[..., str], tmp_path: Path) -> None:
+    assert json.loads(run("history")) == []
+    assert (tmp_path / "home" / "dynamic_tables" / "state.db").is_file()
+
+
+def test_what_needs_the_definitions_alone_asks_for_no_connection(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__CONNECTION", "nowhere")
+    assert json.loads(run("plan"))[0]["identifier"] == "lake.sales.numbers"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -58,6 +59,19 @@ def test_an_unknown_spark_connection_fails_at_once(embedded_airflow: Airflow) ->
     done = embedded_airflow.run("dags", "test", DAG, "2024-01-04")
     assert _exception(done.stdout).startswith("Spark connection 'nowhere' does not exist; create it")
     assert not embedded_airflow.stages()
+
+
+def test_the_commands_read_the_ledger_of_the_connection(embedded_airflow: Airflow) -> None:
+    """Of a connection in Airflow's own database, which only the DAGs' processes are given without asking."""
+    define(embedded_airflow, "SELECT 1 AS x")
+    extra = json.dumps({"database_url": f"sqlite:///{embedded_airflow.home}/elsewhere.db"})
+    add = ("connections", "add", "dynamic_tables_elsewhere", "--conn-type", "dynamic_tables", "--conn-extra", extra)
+    embedded_airflow.check(*add)
+    asked = embedded_airflow.run(
+        "dynamic-tables", "history", "--output", "json", AIRFLOW__DYNAMIC_TABLES__CONNECTION="dynamic_tables_elsewhere"
+    )
+    assert (asked.returncode, json.loads(asked.stdout)) == (0, []), asked.stderr
+    assert (embedded_airflow.home / "elsewhere.db").is_file()
 
 
 def _exception(log: str) -> str:
