@@ -24,8 +24,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TypedDict, Unpack
 
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
@@ -84,11 +85,14 @@ class RefreshState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read."""
+    """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read.
+
+    ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code.
+    """
 
     token: str
     table: str
-    action: str
+    action: RefreshAction
     reason: str
     state: RefreshState
     schedule_time: datetime
@@ -106,6 +110,36 @@ class Refresh:
     application_id: str | None = None
     error: str | None = None
     expectations: tuple[ExpectationResult, ...] = ()
+    reason_code: ReasonCode | None = None
+
+
+class StageChanges(TypedDict, total=False):
+    """Fields of a stage that may change beside its state."""
+
+    process: str
+    lease_until: datetime
+
+
+class RefreshChanges(TypedDict, total=False):
+    """Fields of a refresh that may change."""
+
+    action: RefreshAction
+    reason: str
+    reason_code: ReasonCode
+    state: RefreshState
+    finished_at: datetime
+    data_timestamp: datetime | None
+    version: int
+    snapshot: str
+    partitions: PartitionSet
+    rows: int
+    bytes: int
+    files: int
+    seconds: Mapping[str, float]
+    sources: Mapping[str, str]
+    application_id: str
+    error: str | None
+    expectations: tuple[ExpectationResult, ...]
 
 
 class Ledger(ABC):
@@ -142,8 +176,8 @@ class Ledger(ABC):
         token: str,
         from_states: Collection[StageState],
         to_state: StageState,
-        refresh: Mapping[str, Any] | None = None,
-        **changes: Any,
+        refresh: RefreshChanges | None = None,
+        **changes: Unpack[StageChanges],
     ) -> bool:
         """Compare-and-swap; moving a stage to the state it is in does nothing.
 
@@ -161,7 +195,7 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def update_refresh(self, token: str, **changes: Any) -> None:
+    def update_refresh(self, token: str, **changes: Unpack[RefreshChanges]) -> None:
         """Change some fields of a refresh; an unknown token is ignored (its row may have been pruned)."""
 
     @abstractmethod

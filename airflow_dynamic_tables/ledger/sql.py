@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
 
@@ -13,7 +13,16 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
-from airflow_dynamic_tables.ledger.base import UNFINISHED, Ledger, Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import (
+    UNFINISHED,
+    Ledger,
+    Refresh,
+    RefreshChanges,
+    RefreshState,
+    Stage,
+    StageChanges,
+    StageState,
+)
 
 _HOLDING = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = (RefreshState.SUCCEEDED, RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
@@ -70,8 +79,8 @@ class SqlLedger(Ledger):
         token: str,
         from_states: Collection[StageState],
         to_state: StageState,
-        refresh: Mapping[str, Any] | None = None,
-        **changes: Any,
+        refresh: RefreshChanges | None = None,
+        **changes: Unpack[StageChanges],
     ) -> bool:
         """See :meth:`Ledger.move_stage`."""
         others = [state for state in from_states if state is not to_state]
@@ -97,7 +106,7 @@ class SqlLedger(Ledger):
                 raise ConflictError(f"Stage {refresh.token} of {refresh.table} was taken away from its owner.")
             connection.execute(upsert.on_conflict_do_update(index_elements=[refreshes.c.token], set_=values))
 
-    def update_refresh(self, token: str, **changes: Any) -> None:
+    def update_refresh(self, token: str, **changes: Unpack[RefreshChanges]) -> None:
         """See :meth:`Ledger.update_refresh`."""
         with self._database.transaction() as connection:
             _update(connection, token, changes)

@@ -181,7 +181,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             request = self._request(context, arguments)
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
-                raise AirflowSkipException(outcome.reason)
+                raise AirflowSkipException(str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 
     def _wait(self, parents: Sequence[Parent], arguments: RunArguments, deadline: datetime) -> NoReturn:

@@ -150,8 +150,8 @@ def test_a_plan_of_ten_thousand_files_is_no_work() -> None:
     files = [f"s3://bucket/warehouse/orders/ds=2024-01-01/part-{number:05}.parquet" for number in range(10_000)]
     source = {"identifier": "a.b.c", "view": "c", "format": "parquet", "version": "1", "files": files, "parts": []}
     march = "2024-03-01T00:00:00+00:00"
-    names = ("token", "identifier", "action", "reason", "statement", "query", "stage", "file_format")
-    plan = {**dict.fromkeys(names, "x"), "keys_in_files": True, "schedule_time": march, "sources": [source]}
+    names = ("token", "identifier", "reason", "statement", "query", "stage", "file_format")
+    plan = {**dict.fromkeys(names, "x"), "keys_in_files": True, "schedule_time": march, "action": "FULL", "sources": [source]}
     start = time.perf_counter()
     read = RefreshPlan.from_json(json.dumps(plan))
     assert RefreshPlan.from_json(read.to_json()) == read

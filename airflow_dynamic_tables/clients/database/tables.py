@@ -106,6 +106,7 @@ refreshes = Table(
     Column("table_name", String(767), nullable=False),
     Column("action", String(32), nullable=False),
     Column("reason", Text, nullable=False),
+    Column("reason_code", String(32)),
     Column("state", String(16), nullable=False),
     Column("schedule_time", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),

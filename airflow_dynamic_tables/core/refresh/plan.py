@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
@@ -93,7 +94,7 @@ class RefreshPlan:
     token: str
     identifier: str
     schedule_time: datetime
-    action: str
+    action: RefreshAction
     reason: str
     statement: str
     query: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
@@ -13,6 +12,7 @@ from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries,
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
@@ -38,7 +38,7 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
         return Deleted()
     location = f"{tables.root(table)}/{tables.VERSIONS}"
     found = list_entries(location)
-    sys.audit("airflow_dynamic_tables.listed", str(path))
+    trace(Step.LISTED, str(path))
     kept = {plain_path(folder) for folder in held()}
     used = {plain_path(folder) for folder in _used(metastore, path) if tables.is_below(folder, location)}
     if used and found and not any(_is_in(entry, used) for entry in found):

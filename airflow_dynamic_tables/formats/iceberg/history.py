@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
@@ -22,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
@@ -135,7 +135,7 @@ def delete_orphans(catalog: Catalog, path: ObjectPath, before: datetime, held: C
         return Deleted()
     location = table.location().rstrip("/")
     found = list_entries(location)
-    sys.audit("airflow_dynamic_tables.listed", str(path))
+    trace(Step.LISTED, str(path))
     folders = tuple(f"{plain_path(folder)}/" for folder in held())
     table = tables.load(catalog, path)
     if table is None or table.location().rstrip("/") != location:

@@ -9,10 +9,10 @@ from datetime import timedelta
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.tables.rollback import ROLLBACK
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ORPHAN_AGE = timedelta(days=1)
@@ -72,7 +72,7 @@ def _held(workspace: Workspace, table: str) -> set[str]:
     folders = set()
     for stage in workspace.ledger.list_stages(table):
         refresh = workspace.ledger.get_refresh(stage.token)
-        if refresh is not None and refresh.action == ROLLBACK:
+        if refresh is not None and refresh.action is RefreshAction.ROLLBACK:
             raise ConflictError(f"An earlier version of {table} is being restored; its files are looked at next time.")
         folders.add(stage.location)
     return folders

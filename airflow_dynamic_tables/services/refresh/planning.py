@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -17,7 +18,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: tuple[str, str]
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: tuple[RefreshAction, Reason]
 ) -> RefreshPlan:
     """Bind every source at the version it has now.
 
@@ -35,7 +36,7 @@ def plan(
         identifier=str(table.identifier),
         schedule_time=request.schedule_time,
         action=action,
-        reason=reason,
+        reason=reason.text,
         statement=statement(table.expanded_query, stage.partitions),
         query=query,
         stage=stage.location,

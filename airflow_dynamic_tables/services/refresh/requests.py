@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec
@@ -36,7 +37,7 @@ class RefreshRequest:
 class Skipped:
     """Nothing was done, and why."""
 
-    reason: str
+    reason: Reason
 
 
 def requested_partitions(request: RefreshRequest) -> PartitionSet:
@@ -62,17 +63,19 @@ def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Versio
     fresh = current.data_timestamp if current is not None else None
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
-    return Skipped(
+    text = (
         f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "
         f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
     )
+    return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 
 
-def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[str, str]:
-    """What kind of refresh this is, and why: an action and a sentence."""
-    action = "INITIALIZE" if current is None else "FULL" if partitions.is_whole else "PARTITIONS"
+def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[RefreshAction, Reason]:
+    """What kind of refresh this is, and why."""
+    anew = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
+    action = RefreshAction.INITIALIZE if current is None else anew
     if request.full_refresh:
-        return action, "full refresh asked for"
+        return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:
-        return action, f"asked for: {partitions}"
-    return action, f"scheduled for {request.schedule_time.isoformat()}: {partitions}"
+        return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions}")
+    return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {request.schedule_time.isoformat()}: {partitions}")

@@ -1,25 +1,11 @@
 """One refresh: begin, let the job write, commit or abort. The one way of doing it, for operator and CLI alike.
 
-Its steps are audit events (:func:`sys.audit`) named ``airflow_dynamic_tables.<step>``, with the token: whoever wants to trace a
-refresh, or to see what happens when its process dies there, adds a hook (:func:`sys.addaudithook`).
-
-==========  ========================================================================================
-begin       nothing was done yet
-opened      the stage is in the ledger, the refresh is not
-planned     the plan is written beside the stage; the job comes next
-commit      the job ended; nobody looked at its result yet
-publishing  the ledger knows that the table is about to change; once for every attempt
-published   the table has the new version; the ledger does not know it
-completed   the ledger knows; success is not reported yet
-settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
-deleted     its files are deleted; the ledger does not know it
-==========  ========================================================================================
+Its steps can be traced, see :mod:`airflow_dynamic_tables.core.refresh.steps`.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +13,9 @@ from dataclasses import dataclass, field
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -39,7 +27,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import StagedTable, StagingContext
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
@@ -118,7 +106,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
-    sys.audit("airflow_dynamic_tables.begin", request.token)
+    trace(Step.BEGIN, request.token)
     workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
     create(workspace, request.table, JobState.RUNNING)
     if requested_partitions(request).is_empty:
@@ -136,7 +124,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
         format=request.table.format,
     )
     open_stage(workspace, stage)
-    sys.audit("airflow_dynamic_tables.opened", request.token)
+    trace(Step.OPENED, request.token)
     try:
         return _planned(workspace, request, stage)
     except BaseException as error:
@@ -146,12 +134,13 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
 
 def _nothing_to_do(workspace: Workspace, request: RefreshRequest) -> Skipped:
     """For the history: no partition is asked for, so there is no stage either."""
-    now, skipped = workspace.now(), Skipped("there is nothing to refresh")
+    now, skipped = workspace.now(), Skipped(Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
     refresh = Refresh(
         token=request.token,
         table=str(request.table.identifier),
-        action="SKIP",
-        reason=skipped.reason,
+        action=RefreshAction.SKIP,
+        reason=skipped.reason.text,
+        reason_code=skipped.reason.code,
         state=RefreshState.SKIPPED,
         schedule_time=request.schedule_time,
         started_at=now,
@@ -171,7 +160,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
         token=stage.token,
         table=stage.table,
         action=action,
-        reason=reason,
+        reason=reason.text,
+        reason_code=reason.code,
         state=RefreshState.RUNNING,
         schedule_time=request.schedule_time,
         started_at=stage.opened_at,
@@ -179,12 +169,19 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
     )
     workspace.ledger.record(refresh)
     if skipped := overtaken(request, stage.partitions, current):
-        settle(workspace, stage, None, state=RefreshState.SKIPPED, action="SKIP", reason=skipped.reason)
+        why = skipped.reason
+        ended: RefreshChanges = {
+            "state": RefreshState.SKIPPED,
+            "action": RefreshAction.SKIP,
+            "reason": why.text,
+            "reason_code": why.code,
+        }
+        settle(workspace, stage, None, ended=ended)
         return skipped
     planned = plan(workspace, request, stage, current, (action, reason))
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     write_text(planned.plan_location, planned.to_json())
-    sys.audit("airflow_dynamic_tables.planned", request.token)
+    trace(Step.PLANNED, request.token)
     return planned
 
 
@@ -197,15 +194,15 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
     :raises CommitUnknownError: when nobody knows.
     """
     token = planned.token
-    sys.audit("airflow_dynamic_tables.commit", token)
+    trace(Step.COMMIT, token)
     result = read_result(planned)
     with steps.step("commit"):
         check(workspace, request.table, planned, result)
         version = land(workspace, planned, request.table.format, result, lambda: _publishing(workspace, result))
-    sys.audit("airflow_dynamic_tables.published", token)
+    trace(Step.PUBLISHED, token)
     try:
         record_landed(workspace, token, version, _measured(steps, result))
-        sys.audit("airflow_dynamic_tables.completed", token)
+        trace(Step.COMPLETED, token)
         supersede(workspace, planned.identifier)
     except DynamicTableError:
         # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
@@ -218,14 +215,14 @@ def _measured(steps: Steps, result: RefreshResult) -> dict[str, float]:
 
 
 def _publishing(workspace: Workspace, result: RefreshResult) -> None:
-    wrote = {
+    wrote: RefreshChanges = {
         "rows": result.rows,
         "bytes": result.bytes,
         "files": len(result.files),
         "application_id": result.application_id,
     }
     workspace.ledger.move_stage(result.token, (StageState.OPEN,), StageState.COMMITTING, wrote)
-    sys.audit("airflow_dynamic_tables.publishing", result.token)
+    trace(Step.PUBLISHING, result.token)
 
 
 def _staged(workspace: Workspace, request: RefreshRequest) -> StagedTable:

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
-from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept
 from airflow_dynamic_tables.services.stages.processes import current_process
@@ -31,7 +31,7 @@ def quarantine(workspace: Workspace, token: str, reason: str, seconds: Mapping[s
 
     :raises CommitRejectedError: when the stage was taken away meanwhile.
     """
-    ended = {
+    ended: RefreshChanges = {
         "state": RefreshState.QUARANTINED,
         "error": reason,
         "finished_at": workspace.now(),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
 from airflow_dynamic_tables.formats.base import StagedTable, StagingContext
-from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
 
 UNFENCED_GRACE = timedelta(days=1)
@@ -30,13 +29,20 @@ def abort(workspace: Workspace, token: str, reason: BaseException | str, *, sure
     stage = workspace.ledger.get_stage(token)
     if stage is None or stage.state in (StageState.COMMITTED, StageState.QUARANTINED, StageState.ABORTED):
         return
-    ended: dict[str, Any] = {"state": RefreshState.FAILED} if isinstance(reason, Exception) else {}
+    ended: RefreshChanges = {"state": RefreshState.FAILED} if isinstance(reason, Exception) else {}
     if isinstance(reason, JobFailedError) and reason.application_id:
         ended["application_id"] = reason.application_id
-    settle(workspace, stage, str(reason) or type(reason).__name__, surely_not_landed=surely_not_landed, **ended)
+    settle(workspace, stage, str(reason) or type(reason).__name__, surely_not_landed=surely_not_landed, ended=ended)
 
 
-def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_landed: bool = False, **ended: Any) -> StageState:
+def settle(
+    workspace: Workspace,
+    stage: Stage,
+    error: str | None,
+    *,
+    surely_not_landed: bool = False,
+    ended: RefreshChanges | None = None,
+) -> StageState:
     """Bring a stage to its end: COMMITTED when its commit landed, else its files are deleted and it is ABORTED.
 
     :param error: why, for the history, unless somebody gave the stage up before and died over it: that one knew better.
@@ -44,9 +50,10 @@ def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_
     :return: the state it has now; ABORTING when its commit might still land, so that nothing was deleted.
     """
     ledger, staged, token = workspace.ledger, staged_table(workspace, stage), stage.token
-    ended = {"state": RefreshState.ABORTED, "error": error, "finished_at": workspace.now(), **ended}
-    if not _never_committed(workspace, stage, ended):
-        ledger.move_stage(token, (StageState.COMMITTING,), StageState.ABORTING, ended)
+    changes: RefreshChanges = {"state": RefreshState.ABORTED, "error": error, "finished_at": workspace.now()}
+    changes.update(ended or {})
+    if not _never_committed(workspace, stage, changes):
+        ledger.move_stage(token, (StageState.COMMITTING,), StageState.ABORTING, changes)
         if not surely_not_landed:
             fenced = staged.fence()
             version = staged.outcome()
@@ -55,14 +62,14 @@ def settle(workspace: Workspace, stage: Stage, error: str | None, *, surely_not_
                 return StageState.COMMITTED
             if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
                 return StageState.ABORTING
-    sys.audit("airflow_dynamic_tables.settling", token)
+    trace(Step.SETTLING, token)
     staged.abort()
-    sys.audit("airflow_dynamic_tables.deleted", token)
+    trace(Step.DELETED, token)
     ledger.move_stage(token, (StageState.ABORTING,), StageState.ABORTED)
     return StageState.ABORTED
 
 
-def _never_committed(workspace: Workspace, stage: Stage, ended: Mapping[str, Any]) -> bool:
+def _never_committed(workspace: Workspace, stage: Stage, ended: RefreshChanges) -> bool:
     """Take a stage away whose commit has not begun, and can then no longer."""
     if stage.state not in (StageState.OPEN, StageState.QUARANTINED):
         return False
@@ -77,7 +84,7 @@ def record_landed(workspace: Workspace, token: str, version: Version, seconds: M
 
     :param seconds: how long each step took, when its own process is there to tell.
     """
-    succeeded = {
+    succeeded: RefreshChanges = {
         "state": RefreshState.SUCCEEDED,
         "version": version.number,
         "snapshot": version.snapshot,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -22,9 +23,6 @@ from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, ope
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.settling import abort, record_landed, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
-
-ROLLBACK = "ROLLBACK"
-"""Action of a refresh that restores a version; its ``sources`` are the snapshot it restores, which so cannot expire."""
 
 log = logging.getLogger(__name__)
 
@@ -95,15 +93,16 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
         Refresh(
             token=stage.token,
             table=stage.table,
-            action=ROLLBACK,
+            action=RefreshAction.ROLLBACK,
             reason=f"version {old.number} asked for",
+            reason_code=ReasonCode.ROLLBACK,
             state=RefreshState.RUNNING,
             schedule_time=old.data_timestamp or old.committed_at,
             started_at=stage.opened_at,
             sources={stage.table: old.snapshot},
         )
     )
-    sys.audit("airflow_dynamic_tables.restoring", stage.token)
+    trace(Step.RESTORING, stage.token)
     version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
     try:
         record_landed(workspace, stage.token, version)

@@ -12,8 +12,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 from airflow_dynamic_tables.clients.database.tables import metadata
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
@@ -42,7 +43,7 @@ STAGE = Stage(
 REFRESH = Refresh(
     token="t1",
     table=TABLE,
-    action="PARTITIONS",
+    action=RefreshAction.PARTITIONS,
     reason="scheduled: ds=2024-01-01",
     state=RefreshState.SUCCEEDED,
     schedule_time=NOON,
@@ -59,12 +60,13 @@ REFRESH = Refresh(
     sources={"lake.raw.orders": "files:00ff", "lake.raw.länder": "123"},
     application_id="local-1704196800000",
     error=None,
+    reason_code=ReasonCode.SCHEDULED,
     expectations=(
         ExpectationResult("positive", "warn", 3_000_000_000),
         ExpectationResult("row_count", "quarantine", 1, "12 rows, fewer than half of 30"),
     ),
 )
-MINIMAL = Refresh("t2", TABLE, "FULL", "", RefreshState.RUNNING, NOON, NOON)
+MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +123,21 @@ class TestStages:
         assert refresh is not None
         assert stage is not None
         assert (refresh.partitions, stage.partitions) == (meant, meant)
+
+    def test_what_the_release_before_recorded_is_read(self, url: str, ledger: SqlLedger) -> None:
+        written = (
+            "INSERT INTO dt_refreshes (token, table_name, action, reason, state, schedule_time, started_at, version, partitions,"
+            " seconds, sources) VALUES ('old', 'lake.sales.t', 'FULL', 'scheduled for 2024: the whole table', 'SUCCEEDED',"
+            " '2024-01-02 12:00:00+00:00', '2024-01-02 12:00:00+00:00', 1, '[]', '{\"spark\": 1.5}', '{\"raw.t\": \"v1\"}')"
+        )
+        with Database(url).transaction() as connection:
+            connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
+            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
+            connection.exec_driver_sql(written)
+        Database(url).upgrade()
+        refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
+        expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
+        assert ledger.get_refresh("old") == expected
 
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_stage("t1") is None
@@ -297,6 +314,21 @@ class TestRefreshes:
         assert stage is not None
         assert (refresh.partitions, stage.partitions) == (meant, meant)
 
+    def test_what_the_release_before_recorded_is_read(self, url: str, ledger: SqlLedger) -> None:
+        written = (
+            "INSERT INTO dt_refreshes (token, table_name, action, reason, state, schedule_time, started_at, version, partitions,"
+            " seconds, sources) VALUES ('old', 'lake.sales.t', 'FULL', 'scheduled for 2024: the whole table', 'SUCCEEDED',"
+            " '2024-01-02 12:00:00+00:00', '2024-01-02 12:00:00+00:00', 1, '[]', '{\"spark\": 1.5}', '{\"raw.t\": \"v1\"}')"
+        )
+        with Database(url).transaction() as connection:
+            connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
+            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
+            connection.exec_driver_sql(written)
+        Database(url).upgrade()
+        refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
+        expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
+        assert ledger.get_refresh("old") == expected
+
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_refresh("t1") is None
         ledger.update_refresh("t1", error="too late")
@@ -350,7 +382,7 @@ class TestRefreshes:
             "only success of another": ("lake.sales.other", RefreshState.SUCCEEDED, 99),
         }
         for token, (table, state, age) in days.items():
-            ledger.record(Refresh(token, table, "FULL", "", state, NOON, NOON - timedelta(days=age)))
+            ledger.record(Refresh(token, table, RefreshAction.FULL, "", state, NOON, NOON - timedelta(days=age)))
         stages = {StageState.OPEN: 50, StageState.QUARANTINED: 50, StageState.COMMITTED: 50, StageState.ABORTED: 1}
         for stage_state, age in stages.items():
             opened = NOON - timedelta(days=age)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan, RefreshResult, SourceBinding, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -35,9 +36,10 @@ bindings = st.builds(
 )
 plans = st.builds(
     RefreshPlan,
-    **dict.fromkeys(("token", "identifier", "action", "reason", "statement", "query", "stage", "file_format", "timezone"), text),
+    **dict.fromkeys(("token", "identifier", "reason", "statement", "query", "stage", "file_format", "timezone"), text),
     keys_in_files=st.booleans(),
     schedule_time=st.datetimes(timezones=offsets),
+    action=st.sampled_from(RefreshAction),
     partition_keys=tuples,
     partitions=st.lists(mappings, max_size=3).map(PartitionSet.of),
     sources=st.lists(bindings, max_size=2).map(tuple),

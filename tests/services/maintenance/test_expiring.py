@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
 from airflow_dynamic_tables.formats.base import StagingContext
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
@@ -18,7 +19,6 @@ from airflow_dynamic_tables.services.maintenance.expiring import expire
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.running import Steps, commit
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.tables.rollback import ROLLBACK
 from tests.support.benches.versions import NUMBERS, TOTAL, VersionBench
 from tests.support.pyarrow_job import write_numbers
 
@@ -145,7 +145,7 @@ def test_nothing_is_deleted_while_a_version_is_being_restored(version_bench: Ver
     staging = version_bench.workspace.staging(NUMBERS, "iceberg")
     now = version_bench.workspace.now()
     stage = Stage("back", str(NUMBERS), "file:///stage", "me", current_process(), now, now + 2 * LATER)
-    refresh = Refresh("back", str(NUMBERS), ROLLBACK, "a test", RefreshState.RUNNING, now, now)
+    refresh = Refresh("back", str(NUMBERS), RefreshAction.ROLLBACK, "a test", RefreshState.RUNNING, now, now)
 
     def sweeps_meanwhile() -> None:
         version_bench.ahead = LATER

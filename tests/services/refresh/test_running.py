@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -149,10 +150,11 @@ def test_an_older_schedule_time_is_skipped_with_a_reason(workspace: Workspace, r
     older = replace(request_, token="t2", schedule_time=MARCH - timedelta(days=1))
     skipped = run(workspace, older, write_numbers)
     assert isinstance(skipped, Skipped)
-    assert "already fresh up to 2024-03-01T00:00:00+00:00 (version 1)" in skipped.reason
+    assert "already fresh up to 2024-03-01T00:00:00+00:00 (version 1)" in skipped.reason.text
     refresh = workspace.ledger.get_refresh("t2")
     assert refresh is not None
-    assert (refresh.state, refresh.reason, refresh.error) == (RefreshState.SKIPPED, skipped.reason, None)
+    assert (refresh.state, refresh.reason, refresh.error) == (RefreshState.SKIPPED, skipped.reason.text, None)
+    assert (refresh.action, refresh.reason_code) == (RefreshAction.SKIP, ReasonCode.ALREADY_FRESH)
     assert isinstance(run(workspace, replace(request_, token="t3"), write_numbers), Version), "the same time may be repeated"
 
 
@@ -296,7 +298,7 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
 def test_to_refresh_no_partition_is_nothing_to_do(workspace: Workspace, request_: RefreshRequest) -> None:
     run(workspace, request_, write_numbers)
     nothing = replace(request_, token="t2", partitions=NO_PARTITIONS)
-    assert run(workspace, nothing, pytest.fail) == Skipped("there is nothing to refresh")
+    assert run(workspace, nothing, pytest.fail) == Skipped(Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
     refresh = workspace.ledger.get_refresh("t2")
     assert refresh is not None
     assert (refresh.state, refresh.action, refresh.partitions) == (RefreshState.SKIPPED, "SKIP", NO_PARTITIONS)

@@ -1,0 +1,58 @@
+"""What a refresh does, and why: codes for programs, a sentence for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RefreshAction(StrEnum):
+    """What a refresh does to its table."""
+
+    INITIALIZE = "INITIALIZE"
+    """Make its first version."""
+
+    FULL = "FULL"
+    """Replace all rows."""
+
+    PARTITIONS = "PARTITIONS"
+    """Replace some partitions."""
+
+    SKIP = "SKIP"
+    """Nothing."""
+
+    ROLLBACK = "ROLLBACK"
+    """Restore a version; the ``sources`` of such a refresh are the snapshot it restores, which so cannot expire."""
+
+
+class ReasonCode(StrEnum):
+    """Why a refresh does what it does."""
+
+    SCHEDULED = "SCHEDULED"
+    """Its schedule time decided."""
+
+    ASKED_FOR = "ASKED_FOR"
+    """Somebody named the partitions."""
+
+    FULL_REFRESH = "FULL_REFRESH"
+    """Somebody asked for the whole table."""
+
+    ALREADY_FRESH = "ALREADY_FRESH"
+    """It would overwrite newer data."""
+
+    NOTHING_TO_REFRESH = "NOTHING_TO_REFRESH"
+    """No partition is to be replaced."""
+
+    ROLLBACK = "ROLLBACK"
+    """Somebody asked for an earlier version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a refresh does what it does: ``code`` stays the same in every release, ``text`` may be put better."""
+
+    code: ReasonCode
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
