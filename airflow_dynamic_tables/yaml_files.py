@@ -18,10 +18,15 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
 _TRUE = frozenset({"yes", "true", "on"})
+
 _MAX_DEPTH = 50
+"""Levels of nesting; definitions have fewer than ten, and some thousands would overflow the stack of the loader."""
+
 _DEEP_INDENT = re.compile(r"^[ ?-]{100}", re.MULTILINE)
-# Aliases let a file of one kilobyte stand for gigabytes; no honest file comes near this.
+"""An indentation that could be of more levels than that: each takes two characters at least."""
+
 _MAX_NODES = 1_000_000
+"""Values in a file. Aliases let a file of one kilobyte stand for gigabytes; no honest file comes near this."""
 
 Location = tuple[str | int, ...]
 
@@ -62,7 +67,7 @@ class Document:
         return int(self._value(location).start_mark.line) + 1
 
     def _at(self, mark: Any, message: str) -> Mistake:
-        return Mistake(self.path, mark.line + 1, mark.column + 1, message)
+        return Mistake(self.path, *_place(mark), message)
 
     def _value(self, location: Location) -> yaml.Node:
         """The node at a location; its nearest parent when there is none."""
@@ -71,13 +76,18 @@ class Document:
             if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 node = node.value[step]
             elif isinstance(node, yaml.MappingNode):
-                found = [value for key, value in _entries(node) if key.value == step]
-                if not found:
+                values = [value for key, value in _entries(node) if key.value == step]
+                if not values:
                     return node
-                node = found[-1]
+                node = values[-1]
             else:
                 return node
         return node
+
+
+def _place(mark: Any) -> tuple[int, int]:
+    """Line and column of one of PyYAML's marks, both counted from 1."""
+    return mark.line + 1, mark.column + 1
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
@@ -132,8 +142,7 @@ def _too_deep(text: str) -> tuple[int, int] | None:
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            mark: Any = event.start_mark
-            return mark.line + 1, mark.column + 1
+            return _place(event.start_mark)
     return None
 
 
@@ -146,8 +155,8 @@ def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
         problem = f"{problem}; check the indentation, and put text that contains ': ' in quotes"
     if error.context and error.problem:
         problem = f"{problem} ({error.context})"
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    return Mistake(path, line, column, f"is no YAML: {problem}")
+    place = _place(mark) if mark else (1, 1)
+    return Mistake(path, *place, f"is no YAML: {problem}")
 
 
 class _Converter:
@@ -199,8 +208,7 @@ class _Converter:
                 seen[key.value] = key.start_mark.line + 1
 
     def _mistake(self, node: yaml.Node, message: str) -> None:
-        mark = node.start_mark
-        self.mistakes.append(Mistake(self._path, mark.line + 1, mark.column + 1, message))
+        self.mistakes.append(Mistake(self._path, *_place(node.start_mark), message))
 
 
 def _entries(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
@@ -225,7 +233,8 @@ def _offset_in_file(text: str, node: yaml.ScalarNode, offset: int) -> int:
     Indentation and folding change only white space, so the character is found by counting all the others.
     """
     wanted = sum(not character.isspace() for character in node.value[:offset])
-    start, end = node.start_mark.index, node.end_mark.index
+    start = node.start_mark.index
+    end = node.end_mark.index
     if node.style in ("|", ">"):
         start = text.index("\n", start)
     elif node.style in ("'", '"'):

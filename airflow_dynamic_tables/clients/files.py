@@ -16,6 +16,10 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 _CLIENTS = ("aiohttp", "botocore", "gcsfs")
+"""Packages of the clients of object stores, whose errors are no ``OSError``."""
+
+_TIMES = ("mtime", "LastModified", "last_modified", "updated")
+"""Where fsspec's file systems say when a file was changed last."""
 
 
 @contextmanager
@@ -111,10 +115,10 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     system.invalidate_cache()
     if not system.exists(path):
         raise FileNotFoundError(uri)
-    found = system.find(path, detail=True)
+    infos = system.find(path, detail=True)
     return {
         system.unstrip_protocol(name): info
-        for name, info in sorted(found.items())
+        for name, info in sorted(infos.items())
         if not is_hidden(name[len(path.rstrip("/")) :])
     }
 
@@ -123,9 +127,7 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
     """Identity of a set of files: every name, size and time or tag of the last change."""
     digest = hashlib.sha256()
     for name, info in files.items():
-        changed = next(
-            (info[key] for key in ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated") if key in info), ""
-        )
+        changed = next((info[key] for key in ("ETag", "etag", *_TIMES) if key in info), "")
         digest.update(f"{name}\0{info.get('size')}\0{changed}\n".encode())
     return f"files:{digest.hexdigest()[:16]}"
 
@@ -166,10 +168,10 @@ def list_entries(uri: str) -> list[Entry]:
     """Everything below a folder, whatever its name; nothing when there is no such folder."""
     system, path = _file_system(uri)
     system.invalidate_cache()
-    found = system.find(path, withdirs=True, detail=True)
+    infos = system.find(path, withdirs=True, detail=True)
     return [
         Entry(name.rstrip("/"), _changed_at(info), int(info.get("size") or 0), info["type"] == "directory")
-        for name, info in found.items()
+        for name, info in infos.items()
         if name.rstrip("/") != path.rstrip("/")
     ]
 
@@ -182,12 +184,16 @@ def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
     :return: how many files, and their bytes.
     """
     system, _ = _file_system(uri)
-    files = bytes_ = 0
+    deleted: list[int] = []
     for entry in sorted(entries, key=lambda entry: entry.path, reverse=True):  # what is in a folder comes before it
-        with suppress(OSError if entry.is_folder else FileNotFoundError):
-            (system.rmdir if entry.is_folder else system.rm_file)(entry.path)
-            files, bytes_ = files + (not entry.is_folder), bytes_ + (0 if entry.is_folder else entry.bytes)
-    return Deleted(files, bytes_)
+        if entry.is_folder:
+            with suppress(OSError):  # not empty
+                system.rmdir(entry.path)
+        else:
+            with suppress(FileNotFoundError):
+                system.rm_file(entry.path)
+                deleted.append(entry.bytes)
+    return Deleted(len(deleted), sum(deleted))
 
 
 @as_os_errors()
@@ -204,7 +210,7 @@ def delete_files(folder: str, uris: Iterable[str]) -> None:
 
 
 def _changed_at(info: Mapping[str, Any]) -> datetime | None:
-    changed = next((info[key] for key in ("mtime", "LastModified", "last_modified", "updated") if info.get(key)), None)
+    changed = next((info[key] for key in _TIMES if info.get(key)), None)
     if isinstance(changed, int | float):
         return datetime.fromtimestamp(changed, UTC)
     if isinstance(changed, str):

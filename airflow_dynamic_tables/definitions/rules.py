@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.dates import check_formatters
+from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
@@ -51,14 +51,16 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
         elif match:
             try:
                 check_formatters({match["column"]: pattern})
+            except MissingDateFieldError:
+                pass  # the formatter of another key may have it
             except ValueError as error:
-                if "without its" not in str(error):
-                    yield entry.mistake("options", str(error), option)
+                yield entry.mistake("options", str(error), option)
     try:
         check_formatters(formatters(entry, declared))
-    except ValueError as error:
-        if "without its" in str(error):
-            yield entry.mistake("options", str(error))
+    except MissingDateFieldError as error:
+        yield entry.mistake("options", str(error))
+    except ValueError:
+        pass  # told at its option already
 
 
 def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:

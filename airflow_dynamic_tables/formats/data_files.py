@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +12,7 @@ from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
 
@@ -58,12 +58,6 @@ def staged_partitions(
     if rows != result.rows:
         raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
     return found
-
-
-def partition_of(folders: str) -> dict[str, str]:
-    """The partition that names of folders, or the name of a partition, stand for: ``ds=2024-01-01/hh=03``."""
-    parts = (part.partition("=") for part in folders.split("/") if part)
-    return {unquote(key): unquote(value) for key, _, value in parts}
 
 
 def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tu
     :return: them, and a function that says, once they were written and are so many, how many violated each expectation; they
         are counted on their way, not by running the query a second time.
     """
-    violated = {found.name: _violated(found) for found in expectations if found.action is Action.DROP}
+    violated = {expected.name: _violated(expected) for expected in expectations if expected.action is Action.DROP}
     if not violated:
         return frame, lambda _: {}
     observation = Observation()
@@ -41,20 +41,20 @@ def _observed(observation: Observation, rows: int) -> dict[str, int]:
 def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column]:
     """Aggregates, by name of the expectation: how many of the staged rows violate its predicate."""
     return {
-        found.name: F.count_if(_violated(found))
-        for found in expectations
-        if found.predicate is not None and found.action is not Action.DROP
+        expected.name: F.count_if(_violated(expected))
+        for expected in expectations
+        if expected.predicate is not None and expected.action is not Action.DROP
     }
 
 
 def repeated(stored: DataFrame, expectations: Sequence[Expectation]) -> dict[str, int]:
     """How many of the staged rows share the columns that are to be unique, by name of the expectation."""
-    return {found.name: _repeated(stored, found.unique) for found in expectations if found.unique}
+    return {expected.name: _repeated(stored, expected.unique) for expected in expectations if expected.unique}
 
 
 def results(expectations: Sequence[Expectation], violations: Mapping[str, int]) -> tuple[ExpectationResult, ...]:
-    """What was found, in the order of the expectations."""
-    return tuple(ExpectationResult(found.name, found.action, violations[found.name]) for found in expectations)
+    """The result of each, in the order of the expectations."""
+    return tuple(ExpectationResult(expected.name, expected.action, violations[expected.name]) for expected in expectations)
 
 
 def _violated(expectation: Expectation) -> Column:

@@ -38,13 +38,15 @@ def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
     system, path = _open(spark, uri)
     if not system.exists(path):
         return []
-    root, found, files = system.makeQualified(path).toString(), [], system.listFiles(path, True)
-    while files.hasNext():
-        status = files.next()
+    root = system.makeQualified(path).toString()
+    statuses = system.listFiles(path, True)
+    files: list[tuple[str, int]] = []
+    while statuses.hasNext():
+        status = statuses.next()
         relative = status.getPath().toString()[len(root) :]
         if not is_hidden(relative):
-            found.append((uri + relative, int(status.getLen())))
-    return sorted(found)
+            files.append((uri + relative, int(status.getLen())))
+    return sorted(files)
 
 
 def _open(spark: SparkSession, uri: str) -> tuple[Any, Any]:

@@ -17,7 +17,8 @@ def write(frame: DataFrame, plan: RefreshPlan) -> None:
     Where the files are to have the keys, too, copies of them name the folders.
     """
     keys = [F.col(quote(key)) for key in plan.partition_keys]
-    balanced, folders = frame.hint("rebalance", *keys), list(plan.partition_keys)
+    balanced = frame.hint("rebalance", *keys)
+    folders = list(plan.partition_keys)
     if plan.keys_in_files:
         taken = {name.lower() for name in frame.columns}
         folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(keys)))

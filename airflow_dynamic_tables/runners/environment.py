@@ -20,12 +20,12 @@ def find_spark_submit(environ: Mapping[str, str]) -> str:
     beside = Path(sys.executable).parent / "spark-submit"
     home = environ.get("SPARK_HOME")
     likely = Path(home, "bin", "spark-submit") if home else beside
-    found = str(likely) if likely.exists() else shutil.which("spark-submit", path=environ.get("PATH"))
-    if found is None:
+    program = str(likely) if likely.exists() else shutil.which("spark-submit", path=environ.get("PATH"))
+    if program is None:
         raise ConfigurationError(
             "spark-submit was not found; set SPARK_HOME, or run: pip install 'airflow-dynamic-tables[pyspark]'"
         )
-    return found
+    return program
 
 
 def check_java(environ: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.runners.environment import check_java, find_spark_su
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 
 _LOG_TAIL = 40
+"""Lines of Spark's log that an error shows: its last Java stack, and what led to it."""
 
 
 _FLAGS = {

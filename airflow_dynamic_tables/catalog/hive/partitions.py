@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from hive_metastore.ttypes import AddPartitionsRequest, Partition, Table
 
@@ -17,6 +16,7 @@ from airflow_dynamic_tables.catalog.specs import full_spec, partition_keys
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.tables import file_uri, partition_name
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
@@ -41,7 +41,7 @@ class HivePartitions:
         wanted = spec or {}
         table = self.tables.load(path)
         keys = partition_keys(self.session.catalog, path, self.tables.value(table), wanted)
-        specs = (dict(zip(keys, _values_of(name), strict=True)) for name in self._names(table, keys, wanted))
+        specs = (dict(zip(keys, partition_of(name).values(), strict=True)) for name in self._names(table, keys, wanted))
         # The metastore compares by pattern, and takes for the same what is only alike.
         return sorted((one for one in specs if wanted.items() <= one.items()), key=lambda one: tuple(one.values()))
 
@@ -142,11 +142,6 @@ class HivePartitions:
         taken = self.session.call("get_partitions_by_names", path.database, path.name, names)
         values = next((tuple(one.values) for one in taken), next(iter(new)))
         return dict(zip(keys, values, strict=True))
-
-
-def _values_of(name: str) -> tuple[str, ...]:
-    """The values in the name of a partition."""
-    return tuple(unquote(part.partition("=")[2]) for part in name.split("/"))
 
 
 def _new(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:

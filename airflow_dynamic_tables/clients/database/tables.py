@@ -31,20 +31,23 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 metadata = MetaData()
 
+
+def _keys(*names: str) -> list[Column[str]]:
+    """Columns that together name a row: of a database, a table, a function."""
+    return [Column(name, String(255), primary_key=True) for name in names]
+
+
 databases = Table(
     "dt_databases",
     metadata,
-    Column("catalog", String(255), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    *_keys("catalog", "name"),
     Column("value", JSON, nullable=False),
 )
 
 catalog_tables = Table(
     "dt_tables",
     metadata,
-    Column("catalog", String(255), primary_key=True),
-    Column("database", String(255), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    *_keys("catalog", "database", "name"),
     Column("kind", String(32), nullable=False),
     Column("value", JSON, nullable=False),
 )
@@ -52,18 +55,14 @@ catalog_tables = Table(
 catalog_functions = Table(
     "dt_functions",
     metadata,
-    Column("catalog", String(255), primary_key=True),
-    Column("database", String(255), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    *_keys("catalog", "database", "name"),
     Column("value", JSON, nullable=False),
 )
 
 catalog_partitions = Table(
     "dt_partitions",
     metadata,
-    Column("catalog", String(255), primary_key=True),
-    Column("database", String(255), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    *_keys("catalog", "database", "name"),
     Column("spec", String(2048), primary_key=True),
     Column("value", JSON, nullable=False),
 )
@@ -72,9 +71,7 @@ catalog_partitions = Table(
 catalog_statistics = Table(
     "dt_statistics",
     metadata,
-    Column("catalog", String(255), primary_key=True),
-    Column("database", String(255), primary_key=True),
-    Column("name", String(255), primary_key=True),
+    *_keys("catalog", "database", "name"),
     Column("value", JSON, nullable=False),
 )
 """One row a table, of formats that do not know their own: statistics of the table and of its columns."""

@@ -16,7 +16,8 @@ def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, 
     """A file's partition as text, by the names of the partition fields; ``None`` for null."""
     values: dict[str, str | None] = {}
     for position, field in enumerate(spec.fields):
-        kind, value = schema.find_field(field.source_id).field_type, file.partition[position]
+        kind = schema.find_field(field.source_id).field_type
+        value = file.partition[position]
         values[field.name] = None if value is None else field.transform.to_human_string(kind, value)
     return values
 
@@ -37,8 +38,9 @@ def has_delete_files(table: Table) -> bool:
 def data_files(table: Table) -> Iterator[tuple[DataFile, PartitionSpec]]:
     """The data files of the current snapshot, each with the spec it was written by; manifests are read side by side."""
     snapshot = table.current_snapshot()
-    manifests = [found for found in snapshot.manifests(table.io) if found.content == ManifestContent.DATA] if snapshot else []
-    read = ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(table.io), manifests)
-    for manifest, entries in zip(manifests, read, strict=True):
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    of_data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    read = ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(table.io), of_data)
+    for manifest, entries in zip(of_data, read, strict=True):
         spec = table.specs()[manifest.partition_spec_id]
         yield from ((entry.data_file, spec) for entry in entries)

@@ -22,6 +22,12 @@ except ImportError as missing:
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 """Or the metastore would list every folder that an alteration names."""
 
+_COMPARISON_FAILED = "has been modified"
+"""Words of the metastore when a parameter has another value than expected: it declares no error of its own for that."""
+
+_DEFAULT_PORT = 9083
+"""Port of a metastore whose address names none."""
+
 _TRIES = 6
 """How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
 
@@ -91,7 +97,7 @@ class Metastore:
         try:
             self.call("alter_table_with_environment_context", table.dbName, table.tableName, table, EnvironmentContext(context))
         except MetaException as error:
-            if "has been modified" in str(error.message):
+            if _COMPARISON_FAILED in str(error.message):
                 raise ConflictError(f"Table {table.dbName}.{table.tableName} was changed by somebody else meanwhile.") from error
             raise
 
@@ -105,7 +111,8 @@ class Metastore:
     def close(self) -> None:
         """Let go of idle connections; idempotent."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
         for _, transport in idle:
             transport.close()
 
@@ -145,9 +152,9 @@ class Metastore:
 def _address(uri: str) -> tuple[str, int]:
     parts = urlsplit(uri)
     try:
-        host, port = parts.hostname, parts.port or 9083
-    except ValueError:
-        host, port = None, 0
-    if parts.scheme != "thrift" or not host:
+        port = parts.port or _DEFAULT_PORT
+    except ValueError:  # it is no number
+        port = None
+    if parts.scheme != "thrift" or not parts.hostname or port is None:
         raise ConfigurationError(f"{uri!r} is no address of a Hive metastore; write thrift://host:port.")
-    return host, port
+    return parts.hostname, port

@@ -56,15 +56,16 @@ class RowCount:
         :param before: how many rows are replaced; ``None``, or none at all: there is nothing to compare with.
         """
         change = (rows - before) / before if before else 0.0
-        found = f"{rows} rows, {before} before ({change:+.0%})" if self.compares and before else f"{rows} rows"
+        counted = f"{rows} rows, {before} before ({change:+.0%})" if self.compares and before else f"{rows} rows"
         bounds = {
             f"at least {self.min} expected": self.min is not None and rows < self.min,
             f"at most {self.max} expected": self.max is not None and rows > self.max,
             f"at least {-(self.max_decrease or 0):+.0%} expected": self.max_decrease is not None and change < -self.max_decrease,
             f"at most {self.max_increase or 0:+.0%} expected": self.max_increase is not None and change > self.max_increase,
         }
+
         wrong = [bound for bound, violated in bounds.items() if violated]
-        return ExpectationResult(self.name, self.action, min(len(wrong), 1), "; ".join([found, *wrong]))
+        return ExpectationResult(self.name, self.action, min(len(wrong), 1), "; ".join([counted, *wrong]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from croniter import CroniterBadDateError, CroniterError, croniter
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
 
 _MINUTES = tuple(n for n in range(1, 60) if 60 % n == 0)
 _HOURS = tuple(n for n in range(1, 24) if 24 % n == 0)
@@ -62,8 +63,9 @@ def ticks(expression: str, timezone: str, start: datetime, end: datetime) -> Ite
 
     :param start: timezone-aware, as ``end``.
     """
-    start, end = _instant(start), _instant(end)
-    cron = croniter(expression, start_time=_wall(start))
+    start = _instant(start)
+    end = _instant(end)
+    cron = croniter(expression, start_time=on_the_wall(start))
     tick = _latest(cron, ZoneInfo(timezone), start)
     if tick < start:
         tick = _following(cron, tick)
@@ -80,14 +82,14 @@ def next_tick(expression: str, timezone: str, after: datetime) -> datetime:
     hour ticks both times.
     """
     after = _instant(after)
-    cron = croniter(expression, start_time=_wall(after))
+    cron = croniter(expression, start_time=on_the_wall(after))
     return _following(cron, _latest(cron, ZoneInfo(timezone), after))
 
 
 def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
     """The latest tick at or before that time, see :func:`next_tick`."""
     at = _instant(at)
-    return _latest(croniter(expression, start_time=_wall(at)), ZoneInfo(timezone), at)
+    return _latest(croniter(expression, start_time=on_the_wall(at)), ZoneInfo(timezone), at)
 
 
 def _latest(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
@@ -103,18 +105,18 @@ def _tick_before(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
     if day_before.astimezone(zone).utcoffset() != at.astimezone(zone).utcoffset():
         # Which ticks exist around the change, only a walk from a tick before it tells.
         at = day_before
-    backwards = cron.all_prev(datetime, start_time=_wall(at.astimezone(zone)) + timedelta(seconds=1))
+    backwards = cron.all_prev(datetime, start_time=on_the_wall(at.astimezone(zone)) + timedelta(seconds=1))
     return next(tick for wall in backwards if (tick := _aware(wall, zone)) <= at)
 
 
 def _following(cron: croniter, tick: datetime) -> datetime:
     """The tick after that one, by the rule of Airflow's CronMixin."""
-    wall = _wall(tick)
-    found: datetime = cron.get_next(datetime, start_time=wall)
+    wall = on_the_wall(tick)
+    following: datetime = cron.get_next(datetime, start_time=wall)
     if cron.expanded[1] == ["*"]:
         # Ticks of every hour keep their distance: the hour that autumn repeats has its own.
-        return (tick.astimezone(UTC) + (found - wall)).astimezone(tick.tzinfo)
-    return _aware(found, tick.tzinfo)
+        return elapsed(tick, following - wall)
+    return _aware(following, tick.tzinfo)
 
 
 def _instant(time: datetime) -> datetime:
@@ -124,12 +126,8 @@ def _instant(time: datetime) -> datetime:
     return time.astimezone(UTC)
 
 
-def _wall(time: datetime) -> datetime:
-    return time.replace(tzinfo=None, fold=0)
-
-
 def _aware(wall: datetime, zone: tzinfo | None) -> datetime:
     """A wall-clock time that exists twice is the later one; one that is skipped moves on by the gap."""
-    later = wall.replace(tzinfo=zone, fold=1)
-    exists = _wall(later.astimezone(UTC).astimezone(zone)) == wall
-    return later if exists else wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
+    if is_shown(wall, zone):
+        return wall.replace(tzinfo=zone, fold=1)
+    return wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)

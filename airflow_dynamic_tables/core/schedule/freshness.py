@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 _UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+"""Seconds of each unit."""
 _ALIASES = {
     **{name: name for name in _UNITS},
     **{f"{name}s": name for name in _UNITS},
@@ -26,6 +27,7 @@ _WORDS = re.compile(r"([+-]?\d[\d.,]*)\s*([a-z]+)", re.IGNORECASE)
 _SQL = re.compile(r"interval\s+(?:'\s*([^'\s]+)\s*'|([^'\s]+))\s*([a-z]+)", re.IGNORECASE)
 _ISO = re.compile(r"P(?=\w)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
 _LONGEST = 100 * 365 * 86_400
+"""Seconds in a century: Python's dates have room for it before and after every time that somebody schedules."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,7 +58,8 @@ class Freshness:
         if match is None:
             raise ValueError(f"{text!r} is no freshness; write for example '1 day', 'PT30M' or \"INTERVAL '1' DAY\"")
         *numbers, word = match.groups()
-        number, unit = "".join(filter(None, numbers)), _ALIASES.get(word.lower())
+        number = "".join(filter(None, numbers))
+        unit = _ALIASES.get(word.lower())
         if unit is None:
             raise ValueError(f"{word!r} is no unit of freshness; use seconds, minutes, hours, days or weeks")
         if not number.isdecimal() or int(number) == 0:

@@ -1,6 +1,8 @@
-"""Which files of a folder are data."""
+"""What the names of files and folders say: which files are data, and of which partition."""
 
 from __future__ import annotations
+
+from urllib.parse import unquote
 
 
 def is_hidden(relative_path: str) -> bool:
@@ -9,3 +11,9 @@ def is_hidden(relative_path: str) -> bool:
     Spark's rule; a partition folder such as ``_day=1`` is not hidden.
     """
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
+
+
+def partition_of(folders: str) -> dict[str, str]:
+    """The partition that names of folders, or the name of a partition, stand for: ``ds=2024-01-01/hh=03``."""
+    parts = (part.partition("=") for part in folders.split("/") if part)
+    return {unquote(key): unquote(value) for key, _, value in parts}

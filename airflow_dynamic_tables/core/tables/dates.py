@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
-
-
 _FIELDS = "yMdHms"
-
+"""Letters of the fields of a time, coarse ones first."""
 
 _FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute", "s": "second"}
-
-
 _HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "L": "M"}
+"""What was probably meant by a letter that Java has and that is not legal here."""
+
+_HOUR = Freshness(3_600)
+_DAY = timedelta(days=1)
 
 
-_HOUR, _DAY = Freshness(3_600), timedelta(days=1)
+class MissingDateFieldError(ValueError):
+    """The date formatters of a table leave out a field that a finer one needs: an hour needs its day."""
 
 
 def check_formatters(formatters: Mapping[str, str]) -> None:
@@ -32,22 +34,23 @@ def check_formatters(formatters: Mapping[str, str]) -> None:
 
     :param formatters: partition column to pattern.
     :raises ValueError: says what is wrong and what to write instead.
+    :raises MissingDateFieldError: when each pattern is legal by itself, but not all of them together.
     """
-    fields = set()
+    fields: set[str] = set()
     for column, pattern in formatters.items():
-        found = {letters[0] for letters, _ in _tokens(pattern) if letters}
-        if not found:
+        letters_used = {letters[0] for letters, _ in _tokens(pattern) if letters}
+        if not letters_used:
             raise ValueError(
                 f"date formatter {pattern!r} of column {column!r} has no date field; use letters of yyyy-MM-dd HH:mm:ss"
             )
-        fields |= found
+        fields |= letters_used
     if fields:
         finest = max(_FIELDS.index(letter) for letter in fields)
         missing = [_FIELD_NAMES[letter] for letter in _FIELDS[:finest] if letter not in fields]
         if missing:
-            article = "an" if _FIELDS[finest] == "H" else "a"
+            named = "an hour" if _FIELDS[finest] == "H" else f"a {_FIELD_NAMES[_FIELDS[finest]]}"
             listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-            raise ValueError(f"the date formatters name {article} {_FIELD_NAMES[_FIELDS[finest]]} without its {listed}")
+            raise MissingDateFieldError(f"the date formatters name {named} without its {listed}")
 
 
 def scheduled_partitions(
@@ -73,16 +76,16 @@ def scheduled_partitions(
         return WHOLE_TABLE
     grain = max((_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters))
     time = schedule_time.astimezone(ZoneInfo(timezone))
-    first, last = _floor(_start(time, freshness), grain), _floor(_wall(time), grain)
-    starts = list(_range(first, last, grain)) or [first]
+    first = _floor(_start(time, freshness), grain)
+    starts = list(_range(first, _floor(on_the_wall(time), grain), grain)) or [first]
     return PartitionSet.of({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
 
 
 def _start(time: datetime, freshness: Freshness) -> datetime:
     """T - freshness on the wall clock, or as much time ago where the ticks before T kept to elapsed time."""
-    start = _wall(time) - freshness.period
+    start = on_the_wall(time) - freshness.period
     if freshness <= _HOUR or _pushed_on(time, freshness):
-        start = min(start, _wall(_ago(time, freshness.period)))
+        start = min(start, on_the_wall(elapsed(time, -freshness.period)))
     return start
 
 
@@ -92,26 +95,17 @@ def _pushed_on(time: datetime, freshness: Freshness) -> bool:
     A derived schedule ticks at multiples of the freshness from midnight, which tells a tick of its own from one pushed on.
     Any other schedule may have pushed it: to plan a partition again is harmless, to miss one is not.
     """
-    wall = _wall(time)
-    own = wall - (_offset(time) - _offset(_ago(time, _DAY)))
-    exists = _wall(own.replace(tzinfo=time.tzinfo).astimezone(UTC).astimezone(time.tzinfo)) == own
-    return not exists and (_on_grid(own, freshness) or not _on_grid(wall, freshness))
+    wall = on_the_wall(time)
+    own = wall - (_offset(time) - _offset(elapsed(time, -_DAY)))
+    return not is_shown(own, time.tzinfo) and (_on_grid(own, freshness) or not _on_grid(wall, freshness))
 
 
 def _on_grid(wall: datetime, freshness: Freshness) -> bool:
     return not (wall - datetime.combine(wall, datetime.min.time())) % freshness.period
 
 
-def _ago(time: datetime, period: timedelta) -> datetime:
-    return (time.astimezone(UTC) - period).astimezone(time.tzinfo)
-
-
 def _offset(time: datetime) -> timedelta:
     return time.utcoffset() or timedelta()
-
-
-def _wall(time: datetime) -> datetime:
-    return time.replace(tzinfo=None, fold=0)
 
 
 def _range(first: datetime, end: datetime, grain: int) -> Iterator[datetime]:

@@ -40,8 +40,8 @@ VIEW = "view"
 """Format of a source that is a view of its catalog."""
 
 FORMATS = {
-    found.name: found
-    for found in (
+    table_format.name: table_format
+    for table_format in (
         TableFormat("parquet", Support.YES, Support.YES, file_format="parquet", has_path=True),
         TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True),
         TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
@@ -58,13 +58,13 @@ FORMATS = {
 
 def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
     """Names of the formats that dynamic tables may have, the default one first."""
-    return tuple(sorted(_names(lambda found: found.sink is support), key=lambda name: name != DEFAULT_FORMAT))
+    return tuple(sorted(_names(lambda traits: traits.sink is support), key=lambda name: name != DEFAULT_FORMAT))
 
 
 def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
     """Names of the formats that tables may have which nobody here refreshes."""
-    return _names(lambda found: found.source is support)
+    return _names(lambda traits: traits.source is support)
 
 
 def _names(has_trait: Callable[[TableFormat], bool]) -> tuple[str, ...]:
-    return tuple(name for name, found in FORMATS.items() if has_trait(found))
+    return tuple(name for name, traits in FORMATS.items() if has_trait(traits))

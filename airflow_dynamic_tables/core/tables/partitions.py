@@ -158,11 +158,11 @@ class PartitionSet:
     @cached_property
     def _rows(self) -> dict[tuple[str, ...], _Rows]:
         """The specs by their keys (sorted) and by their values."""
-        found: dict[tuple[str, ...], _Rows] = {}
+        by_keys: dict[tuple[str, ...], _Rows] = {}
         for spec in self.specs:
             keys = tuple(sorted(spec))
-            found.setdefault(keys, {})[tuple(spec[key] for key in keys)] = spec
-        return found
+            by_keys.setdefault(keys, {})[tuple(spec[key] for key in keys)] = spec
+        return by_keys
 
 
 WHOLE_TABLE = PartitionSet(({},))

@@ -34,13 +34,13 @@ def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
     for position, column in enumerate(old):
         if position >= len(new):
             raise SchemaEvolutionError(f"The query no longer returns column {column.name!r}; columns cannot be dropped.")
-        found = new[position]
-        if (found.name, found.type) != (column.name, column.type):
+        returned = new[position]
+        if (returned.name, returned.type) != (column.name, column.type):
             raise SchemaEvolutionError(
-                f"Column {position + 1} was {column.name} {column.type}, but the query returns {found.name} {found.type}; "
+                f"Column {position + 1} was {column.name} {column.type}, but the query returns {returned.name} {returned.type}; "
                 "columns can only be appended at the end, not dropped, renamed, reordered or retyped."
             )
-        if not column.nullable and found.nullable:
+        if not column.nullable and returned.nullable:
             raise SchemaEvolutionError(f"Column {column.name!r} is not nullable, but the query may return nulls in it.")
-    kept = tuple(replace(column, comment=found.comment or column.comment) for column, found in zip(old, new, strict=False))
+    kept = tuple(replace(column, comment=returned.comment or column.comment) for column, returned in zip(old, new, strict=False))
     return kept + tuple(replace(column, nullable=True) for column in new[len(old) :])

@@ -17,10 +17,10 @@ from airflow_dynamic_tables.clients.files import (
     read_text,
 )
 from airflow_dynamic_tables.core.plain import from_plain
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
-from airflow_dynamic_tables.formats.data_files import partition_of
 
 VERSIONS = "_versions"
 """Where the records are; for Spark and Hive, names that begin with an underscore are no data."""

@@ -14,12 +14,13 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, StagingContext, SupportsStaging, TableContent
-from airflow_dynamic_tables.formats.data_files import partition_of, read_rows
+from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans

@@ -1,0 +1,21 @@
+"""Wall-clock arithmetic: times as a clock on the wall of some time zone shows them, which DST skips or repeats."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+
+def on_the_wall(time: datetime) -> datetime:
+    """What the clock shows at that time: the same without its zone."""
+    return time.replace(tzinfo=None, fold=0)
+
+
+def is_shown(wall: datetime, zone: tzinfo | None) -> bool:
+    """Whether the clock ever shows that time; spring skips an hour."""
+    aware = wall.replace(tzinfo=zone, fold=1)
+    return on_the_wall(aware.astimezone(UTC).astimezone(zone)) == wall
+
+
+def elapsed(time: datetime, period: timedelta) -> datetime:
+    """The time that is so much later, in the same zone; Python's own addition moves the clock on the wall."""
+    return (time.astimezone(UTC) + period).astimezone(time.tzinfo)
