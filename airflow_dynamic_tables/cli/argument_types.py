@@ -6,12 +6,13 @@ from argparse import ArgumentTypeError
 from datetime import datetime
 
 from airflow_dynamic_tables.core.tables.partitions import parse_spec
+from airflow_dynamic_tables.services.refresh.requests import parse_schedule_time
 
 
 def schedule_time(text: str) -> datetime:
     """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive, for the table's zone to be filled in."""
     try:
-        return datetime.fromisoformat(text)
+        return parse_schedule_time(text)
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} is no time; write for example '2024-01-31 06:00:00'") from error
 

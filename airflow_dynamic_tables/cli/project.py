@@ -7,16 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
-from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.services.names import names_scope
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.names import named_identifier, named_table, names_scope
+from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 
@@ -30,11 +28,11 @@ def definitions_path(arguments: Namespace) -> Path:
 
     :raises ConfigurationError: when there is nothing at that place.
     """
-    found = find_definitions(arguments)
-    if found is None:
+    definitions = find_definitions(arguments)
+    if definitions is None:
         where = " or ".join(map(str, _places(arguments)))
         raise ConfigurationError(f"No definitions at {where}; name their folder with --definitions.")
-    return found
+    return definitions
 
 
 def _places(arguments: Namespace) -> tuple[Path, ...]:
@@ -66,40 +64,11 @@ def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTabl
     return [named_table(defined, name) for name in names] if names else defined.topological()
 
 
-def named_table(defined: Definitions, name: str) -> DynamicTable:
-    """The table of that name in one, two or three parts.
-
-    :raises TableNotFoundError: when there is none, with "did you mean"; or when there are several.
-    """
-    table = defined.table(name)
-    if table is not None:
-        return table
-    full = [str(identifier) for identifier in defined.tables]
-    several = [identifier for identifier in full if identifier.endswith(f".{name}")]
-    if several:
-        raise TableNotFoundError(f"{name} may be any of {', '.join(several)}; name its database too.")
-    known = {ending: identifier for identifier in full for ending in _endings(identifier)}
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {known[close[0]]}?" if close else f"defined are: {', '.join(full) or 'none'}."
-    raise TableNotFoundError(f"No dynamic table {name} is defined; {hint}")
-
-
 def identifier(arguments: Namespace, name: str) -> TableIdentifier:
     """The full name of a table; one in three parts need not be defined (any more)."""
-    try:
-        parts = split_name(name)
-    except ValueError as error:
-        raise ConfigurationError(f"{error}.") from error
-    return TableIdentifier(*parts) if len(parts) == 3 else named_table(definitions(arguments)[0], name).identifier
-
-
-def _endings(identifier: str) -> list[str]:
-    parts = identifier.split(".")
-    return [".".join(parts[position:]) for position in range(len(parts))]
+    return named_identifier(name, lambda: definitions(arguments)[0])
 
 
 def schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -> datetime:
-    """The schedule time to work for: as asked, in the table's time zone when it has none; else the table's latest tick."""
-    if asked is not None:
-        return asked if asked.tzinfo is not None else asked.replace(tzinfo=ZoneInfo(table.timezone))
-    return previous_tick(table.cron, table.timezone, now) if table.cron else now.astimezone(ZoneInfo(table.timezone))
+    """The schedule time to work for: as asked; else the table's latest tick."""
+    return in_time_zone(asked, table) if asked is not None else latest_schedule_time(table, now)

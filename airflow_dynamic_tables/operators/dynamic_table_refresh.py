@@ -40,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.operators.reporting import report_commit
-from airflow_dynamic_tables.operators.run_arguments import RunArguments, read_run_arguments
+from airflow_dynamic_tables.operators.run_arguments import read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, last_words
@@ -167,27 +167,27 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             raise kind(str(error)) from None
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
-        arguments = read_run_arguments(context, self.table)
+        request = read_request(context, self.table, self.sources)
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
             read = inline_views(workspace, self.table, self.sources).upstream
             parents = [parent for parent in self.parents if parent.identifier in read]
-            waiting = pending(workspace, parents, arguments.schedule_time)
+            waiting = pending(workspace, parents, request.schedule_time)
             if waiting and deadline is not None and deadline <= workspace.now():
                 raise waited_too_long(waiting)
             if waiting:
-                self._wait(parents, arguments, deadline or workspace.now() + self.table.freshness.period)
-            request = self._request(context, arguments)
+                self._wait(parents, request.schedule_time, deadline or workspace.now() + self.table.freshness.period)
+            self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
                 raise AirflowSkipException(str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 
-    def _wait(self, parents: Sequence[Parent], arguments: RunArguments, deadline: datetime) -> NoReturn:
+    def _wait(self, parents: Sequence[Parent], schedule_time: datetime, deadline: datetime) -> NoReturn:
         trigger = UpstreamTrigger(
             parents=parents_to_text(parents),
-            schedule_time=arguments.schedule_time.isoformat(),
+            schedule_time=schedule_time.isoformat(),
             deadline=deadline.isoformat(),
             conn_id=self.catalog_conn_id,
             catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
@@ -196,19 +196,6 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         # The trigger keeps the deadline itself; Airflow's timeout only covers a triggerer that does not run.
         timeout = deadline - datetime.now(UTC) + self.table.freshness.period
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
-
-    def _request(self, context: Context, arguments: RunArguments) -> RefreshRequest:
-        ti = context["ti"]
-        self._token = str(ti.id)
-        return RefreshRequest(
-            table=self.table,
-            sources=self.sources,
-            schedule_time=arguments.schedule_time,
-            token=self._token,
-            owner=f"{ti.dag_id}/{ti.run_id}/{ti.task_id}",
-            partitions=arguments.partitions,
-            full_refresh=arguments.full_refresh,
-        )
 
     def _find_spark(self) -> None:
         """Check the Spark connection, Java and spark-submit, and choose the latter.

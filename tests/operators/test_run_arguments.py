@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.operators.run_arguments import read_run_arguments
+from airflow_dynamic_tables.operators.run_arguments import read_request
 
 DAY = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -32,12 +32,13 @@ def table(tmp_path: Path) -> DynamicTable:
 
 def run(conf: dict[str, Any] | None = None, partition_date: datetime | None = None, **context: Any) -> dict[str, Any]:
     dag_run = SimpleNamespace(conf=conf, partition_date=partition_date, run_after=DAY + timedelta(days=9))
-    return {"dag_run": dag_run, "params": {}, **context}
+    ti = SimpleNamespace(id="t1", dag_id="dag", run_id="run", task_id="refresh")
+    return {"dag_run": dag_run, "params": {}, "ti": ti, **context}
 
 
 def test_a_scheduled_run_is_for_its_tick(table: DynamicTable) -> None:
     tick = pendulum.datetime(2024, 1, 2, tz="UTC")
-    arguments = read_run_arguments(run(data_interval_end=tick, logical_date=tick.add(days=-1)), table)
+    arguments = read_request(run(data_interval_end=tick, logical_date=tick.add(days=-1)), table, {})
     assert arguments.schedule_time == DAY
     assert type(arguments.schedule_time) is datetime
     assert (arguments.partitions, arguments.full_refresh) == (None, False)
@@ -55,28 +56,28 @@ def test_a_scheduled_run_is_for_its_tick(table: DynamicTable) -> None:
     ids=["run_after", "logical_date", "data_interval_end", "partition_date", "asked for"],
 )
 def test_the_most_specific_date_wins(table: DynamicTable, context: dict[str, Any], expected: datetime) -> None:
-    assert read_run_arguments(context, table).schedule_time == expected
+    assert read_request(context, table, {}).schedule_time == expected
 
 
 def test_a_time_without_offset_is_in_the_tables_time_zone(table: DynamicTable) -> None:
-    asked = read_run_arguments(run({"schedule_time": " 2024-01-02 06:00:00 "}), table).schedule_time
+    asked = read_request(run({"schedule_time": " 2024-01-02 06:00:00 "}), table, {}).schedule_time
     assert asked == datetime(2024, 1, 2, 6, tzinfo=timezone(timedelta(hours=1)))
 
 
 def test_params_count_where_the_conf_says_nothing(table: DynamicTable) -> None:
     context = run({"full_refresh": True}) | {"params": {"schedule_time": "2024-01-02T00:00:00+00:00", "full_refresh": False}}
-    arguments = read_run_arguments(context, table)
+    arguments = read_request(context, table, {})
     assert (arguments.schedule_time, arguments.full_refresh) == (DAY, True)
 
 
 @pytest.mark.parametrize("empty", [None, "", "  "])
 def test_an_empty_field_of_the_form_asks_for_nothing(table: DynamicTable, empty: str | None) -> None:
     form = {"schedule_time": empty, "partition": empty, "full_refresh": False}
-    assert read_run_arguments(run(form, logical_date=DAY), table) == read_run_arguments(run(logical_date=DAY), table)
+    assert read_request(run(form, logical_date=DAY), table, {}) == read_request(run(logical_date=DAY), table, {})
 
 
 def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
-    arguments = read_run_arguments(run({"partition": "ds=2024-01-01/hh=03, ds=a%2Cb/hh=04"}, logical_date=DAY), table)
+    arguments = read_request(run({"partition": "ds=2024-01-01/hh=03, ds=a%2Cb/hh=04"}, logical_date=DAY), table, {})
     assert arguments.partitions == PartitionSet.of([{"ds": "2024-01-01", "hh": "03"}, {"ds": "a,b", "hh": "04"}])
 
 
@@ -92,5 +93,5 @@ def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
 )
 def test_nonsense_is_refused_with_a_sentence(table: DynamicTable, conf: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        read_run_arguments(run(conf, logical_date=DAY), table)
+        read_request(run(conf, logical_date=DAY), table, {})
     assert message in str(error.value)

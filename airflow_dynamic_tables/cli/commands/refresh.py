@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.progress import Progress
-from airflow_dynamic_tables.cli.project import definitions, named_table, schedule_time
+from airflow_dynamic_tables.cli.project import definitions, schedule_time
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -25,6 +25,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run

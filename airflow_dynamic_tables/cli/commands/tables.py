@@ -12,13 +12,14 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, identifier, named_table, named_tables
+from airflow_dynamic_tables.cli.project import definitions, identifier, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
+from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create

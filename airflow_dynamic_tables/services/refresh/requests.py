@@ -1,16 +1,18 @@
-"""Wishes to refresh a table: what they replace, and whether there is anything to do."""
+"""Wishes to refresh a table: how people write them, what they replace, and whether there is anything to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec, parse_spec
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -22,6 +24,8 @@ class RefreshRequest:
 
     ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
     ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides.
+
+    :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
 
     table: DynamicTable
@@ -32,6 +36,18 @@ class RefreshRequest:
     partitions: PartitionSet | None = None
     full_refresh: bool = False
 
+    def __post_init__(self) -> None:
+        """Check that it can be fulfilled."""
+        if self.partitions is None:
+            return
+        if self.full_refresh:
+            raise ConfigurationError("partition and full_refresh exclude each other; give one of them.")
+        try:
+            for spec in () if self.partitions.is_whole else self.partitions:
+                check_spec(spec, self.table.partition_keys)
+        except ValueError as error:
+            raise ConfigurationError(f"partition: {error}.") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -40,22 +56,40 @@ class Skipped:
     reason: Reason
 
 
-def requested_partitions(request: RefreshRequest) -> PartitionSet:
-    """The partitions a request replaces.
+def parse_schedule_time(text: str) -> datetime:
+    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive, see :func:`in_time_zone`.
 
-    :raises ConfigurationError: when a partition named by hand does not fit the table.
+    :raises ValueError: when it is no time.
     """
-    table = request.table
+    return datetime.fromisoformat(text.strip())
+
+
+def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
+    """A time that somebody asked for, in the table's time zone when it has none."""
+    return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(table.timezone))
+
+
+def latest_schedule_time(table: DynamicTable, now: datetime) -> datetime:
+    """What to refresh for when nobody says: the table's latest tick; now, when nothing schedules it."""
+    return previous_tick(table.cron, table.timezone, now) if table.cron else now.astimezone(ZoneInfo(table.timezone))
+
+
+def parse_partitions(text: str) -> PartitionSet:
+    """Parse partitions like ``ds=2024-01-01/hh=03``, separated by commas.
+
+    :raises ValueError: when one is malformed.
+    """
+    return PartitionSet.of(parse_spec(part) for part in text.split(","))
+
+
+def requested_partitions(request: RefreshRequest) -> PartitionSet:
+    """The partitions a request replaces."""
     if request.full_refresh:
         return WHOLE_TABLE
-    if request.partitions is None:
-        return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
-    for spec in () if request.partitions.is_whole else request.partitions:
-        try:
-            check_spec(spec, table.partition_keys)
-        except ValueError as error:
-            raise ConfigurationError(f"{table.identifier}: {error}") from error
-    return request.partitions
+    if request.partitions is not None:
+        return request.partitions
+    table = request.table
+    return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
 
 
 def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> Skipped | None:
