@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
@@ -59,7 +60,8 @@ class CatalogDynamicTable:
     """A table whose content is defined by a query and kept fresh (seed: CatalogDynamicTable).
 
     ``freshness`` is normalised text such as ``1 day``; ``declared_refresh_mode`` may be AUTO, the handler has the actual
-    one. ``snapshot`` is the format's id of the current version, ``None`` before the first commit.
+    one. ``snapshot`` is the format's id of the current version, ``None`` before the first commit. ``definition`` is the whole
+    declaration as JSON (``definitions.normalised``), ``None`` when the release that wrote the table did not keep it.
     """
 
     columns: tuple[Column, ...]
@@ -75,6 +77,7 @@ class CatalogDynamicTable:
     options: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     snapshot: str | None = None
+    definition: Mapping[str, Any] | None = None
 
     @property
     def is_partitioned(self) -> bool:

@@ -78,6 +78,7 @@ def describe(arguments: Namespace) -> int:
 
 def _describe(found: ObjectDetails) -> None:
     fields = dict(output.items(found.value))
+    fields.pop("definition", None)  # it says at length what stands here already, and is for programs
     columns, statistics = fields.pop("columns", ()), dict(found.statistics or {})
     of_columns = statistics.pop("columns", {})
     output.record({"identifier": found.identifier, "kind": found.kind, **fields, **statistics}, "table")

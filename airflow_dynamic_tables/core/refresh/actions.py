@@ -43,6 +43,9 @@ class ReasonCode(StrEnum):
     NOTHING_TO_REFRESH = "NOTHING_TO_REFRESH"
     """No partition is to be replaced."""
 
+    SUSPENDED = "SUSPENDED"
+    """Somebody suspended the refreshes of the table."""
+
     ROLLBACK = "ROLLBACK"
     """Somebody asked for an earlier version."""
 

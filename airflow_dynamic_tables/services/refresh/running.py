@@ -37,7 +37,7 @@ from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, ope
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages.settling import abort, record_landed, settle
-from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ def run(
 def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
+    :return: the plan, or why nothing is to be done: the table is suspended, no partition is asked for, or it is fresher already.
     :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
         accepted that.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
@@ -108,9 +109,12 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     trace(Step.BEGIN, request.token)
     workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
+    if is_suspended(workspace, request.table.identifier):
+        suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
+        return _skipped(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
     if requested_partitions(request).is_empty:
-        return _nothing_to_do(workspace, request)
+        return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
     now = workspace.now()
     stage = Stage(
         token=request.token,
@@ -132,15 +136,15 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
         raise
 
 
-def _nothing_to_do(workspace: Workspace, request: RefreshRequest) -> Skipped:
-    """For the history: no partition is asked for, so there is no stage either."""
-    now, skipped = workspace.now(), Skipped(Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
+def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> Skipped:
+    """Write into the history that nothing is done, for which there is no stage either."""
+    now = workspace.now()
     refresh = Refresh(
         token=request.token,
         table=str(request.table.identifier),
         action=RefreshAction.SKIP,
-        reason=skipped.reason.text,
-        reason_code=skipped.reason.code,
+        reason=reason.text,
+        reason_code=reason.code,
         state=RefreshState.SKIPPED,
         schedule_time=request.schedule_time,
         started_at=now,
@@ -148,7 +152,7 @@ def _nothing_to_do(workspace: Workspace, request: RefreshRequest) -> Skipped:
         partitions=NO_PARTITIONS,
     )
     workspace.ledger.record(refresh)
-    return skipped
+    return Skipped(reason)
 
 
 def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> RefreshPlan | Skipped:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from enum import StrEnum
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -23,24 +25,42 @@ class Registration(StrEnum):
 def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobState.INITIALIZING) -> Registration:
     """Register a dynamic table in its catalog, with its database; idempotent.
 
+    An entry that an earlier release wrote without its definition is altered once. A suspended table stays suspended.
+
     :raises CatalogError: when something else of that name exists.
     """
     catalog = workspace.catalog(table.identifier.catalog)
     catalog.create_database(table.identifier.database, CatalogDatabase(), ignore_if_exists=True)
     path = table.identifier.path
     try:
-        found = catalog.get_table(path)
+        entry = catalog.get_table(path)
     except TableNotFoundError:
         catalog.create_table(path, _entry(table, job_state), ignore_if_exists=True)
         return Registration.CREATED
-    if not isinstance(found, CatalogDynamicTable):
+    if not isinstance(entry, CatalogDynamicTable):
         raise CatalogError(f"{table.identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
-    wanted = _entry(table, max(job_state, found.refresh_handler.job_state, key=list(JobState).index))
-    wanted = replace(wanted, columns=found.columns, location=found.location, snapshot=found.snapshot, properties=found.properties)
-    if wanted == found:
+
+    wanted = replace(
+        _entry(table, _next_state(entry.refresh_handler.job_state, job_state)),
+        # What commits and other engines write is not the definition's affair.
+        columns=entry.columns,
+        location=entry.location,
+        snapshot=entry.snapshot,
+        properties=entry.properties,
+    )
+    if wanted == entry:
         return Registration.UNCHANGED
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
+
+
+def is_suspended(workspace: Workspace, identifier: TableIdentifier) -> bool:
+    """Whether somebody suspended the refreshes of a table; not when the catalog does not know it yet."""
+    try:
+        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        return False
+    return isinstance(entry, CatalogDynamicTable) and entry.refresh_handler.job_state is JobState.SUSPENDED
 
 
 def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
@@ -52,6 +72,13 @@ def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
     catalog = workspace.catalog(table.identifier.catalog)
     is_new = catalog.adopt_table(table.identifier.path, _entry(table, JobState.INITIALIZING))
     return Registration.ADOPTED if is_new else Registration.UNCHANGED
+
+
+def _next_state(current: JobState, asked: JobState) -> JobState:
+    """The job state of a table that is registered again: only a command resumes, and what runs is not initialized again."""
+    if JobState.SUSPENDED in (current, asked):
+        return JobState.SUSPENDED
+    return JobState.RUNNING if JobState.RUNNING in (current, asked) else JobState.INITIALIZING
 
 
 def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
@@ -67,4 +94,5 @@ def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
         partition_keys=table.partition_keys,
         format=table.format,
         options={**table.options, **table.retention.options},  # where the maintenance finds it without a definition
+        definition=normalised(table),
     )

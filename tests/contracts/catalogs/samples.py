@@ -42,6 +42,7 @@ DYNAMIC = CatalogDynamicTable(
     partition_keys=("ds",),
     options={"partition.fields.ds.date-formatter": "yyyy-MM-dd"},
     properties={"owner": "sales"},
+    definition={"version": 1, "name": "lake.sales.daily_revenue", "tags": ["é"], "spark": {"conf": {"a.b": "1"}}, "retries": 2},
 )
 VIEW = CatalogView("SELECT 1 AS one", "SELECT 1 AS `one`", (Column("one", "int", nullable=False),), "One", {"a": "b"})
 KINDS: dict[str, AnyTable] = {"table": TABLE, "dynamic table": DYNAMIC, "view": VIEW}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -102,6 +103,28 @@ def test_a_refresh_commits_and_the_ledger_tells_it(workspace: Workspace, request
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.COMMITTED
+
+
+def test_a_suspended_table_is_skipped_until_somebody_resumes_it(workspace: Workspace, request_: RefreshRequest) -> None:
+    run(workspace, request_, write_numbers)
+
+    def put(state: JobState) -> None:
+        entry = workspace.catalog("lake").get_table(NUMBERS.path)
+        assert isinstance(entry, CatalogDynamicTable)
+        handler = replace(entry.refresh_handler, job_state=state)
+        workspace.catalog("lake").alter_table(NUMBERS.path, replace(entry, refresh_handler=handler))
+
+    put(JobState.SUSPENDED)
+    reason = Reason(ReasonCode.SUSPENDED, "lake.sales.numbers is suspended; resume it to refresh again")
+    for token, more in (("t2", {}), ("t3", {"full_refresh": True})):
+        assert run(workspace, replace(request_, token=token, **more), write_numbers) == Skipped(reason)
+        refresh = workspace.ledger.get_refresh(token)
+        assert refresh is not None
+        assert (refresh.state, refresh.action, refresh.reason) == ("SKIPPED", "SKIP", reason.text)
+        assert refresh.reason_code is ReasonCode.SUSPENDED
+        assert workspace.ledger.get_stage(token) is None
+    put(JobState.RUNNING)
+    assert isinstance(run(workspace, replace(request_, token="t4"), write_numbers), Version)
 
 
 def test_a_failing_job_leaves_the_last_version_and_no_stage(workspace: Workspace, request_: RefreshRequest) -> None:

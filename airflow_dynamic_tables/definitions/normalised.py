@@ -1,0 +1,133 @@
+"""A dynamic table as plain data, which a catalog keeps beside the table: a second source of the same definitions.
+
+The keys are those of the YAML, with every default applied: the fields of ``DynamicTable`` may change while one is kept. Below
+``resolved`` stands what the other definitions decided. It holds nothing that the YAML does not hold: no connection is looked up.
+What was not said is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+VERSION = 1
+"""Version of the schema; a release reads its own and every earlier one."""
+
+_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity", "owner", "retries", "pool")
+"""Fields that have the name of their key and are plain data."""
+
+
+def normalised(table: DynamicTable) -> dict[str, Any]:
+    """The declaration that means this table, wherever it was declared: JSON, lengths of time in seconds."""
+    declaration = {
+        "version": VERSION,
+        "name": str(table.identifier),
+        "query": table.query,
+        "comment": table.comment,
+        "freshness": table.freshness.text,
+        "refresh_mode": table.declared_mode.value,
+        "schedule": table.cron,
+        "timezone": table.timezone,
+        "partitioned_by": list(table.partition_keys),
+        "options": dict(table.options),
+        "format": table.format,
+        "atomicity": table.atomicity,
+        "versions_to_keep": table.retention.versions_to_keep,
+        "version_max_age": _seconds(table.retention.version_max_age),
+        "columns": dict(table.comments),
+        "expectations": [_said(expectation) for expectation in table.expectations],
+        "row_counts": [_said(bounds) for bounds in table.row_counts],
+        "spark": _said(table.spark),
+        "start_date": table.start_date.isoformat() if table.start_date else None,
+        "tags": list(table.tags),
+        "owner": table.owner,
+        "retries": table.retries,
+        "retry_delay": _seconds(table.retry_delay),
+        "pool": table.pool,
+        "execution_timeout": _seconds(table.execution_timeout),
+        "resolved": _resolved(table),
+    }
+    return {key: value for key, value in declaration.items() if value is not None}
+
+
+def restored(declaration: Mapping[str, Any]) -> DynamicTable:
+    """The table that :func:`normalised` was given, without the place where it was declared.
+
+    :raises UnsupportedError: when a later release wrote it.
+    """
+    if declaration["version"] > VERSION:
+        raise UnsupportedError(
+            f"The definition of {declaration['name']} was written by a later release (schema version {declaration['version']})."
+        )
+    return DynamicTable(**_declared(declaration), **_decided(declaration["resolved"], declaration["partitioned_by"]))
+
+
+def _resolved(table: DynamicTable) -> dict[str, Any]:
+    """What the table's own declaration does not say, because other definitions decide it."""
+    return {
+        "query": table.expanded_query,
+        "upstream": [str(identifier) for identifier in table.upstream],
+        "refresh_mode": table.mode.value,
+        "reason": table.mode_reason,
+        "formatters": dict(table.formatters),
+    }
+
+
+def _decided(resolved: Mapping[str, Any], partition_keys: Sequence[str]) -> dict[str, Any]:
+    """The fields that :func:`_resolved` was made of."""
+    patterns = resolved["formatters"]
+    return {
+        "expanded_query": resolved["query"],
+        "upstream": tuple(TableIdentifier.parse(name) for name in resolved["upstream"]),
+        "mode": RefreshMode(resolved["refresh_mode"]),
+        "mode_reason": resolved["reason"],
+        # A catalog may keep keys in any order, and date patterns go by the order of the partition keys.
+        "formatters": {key: patterns[key] for key in partition_keys if key in patterns},
+    }
+
+
+def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """All other fields."""
+    start = declaration.get("start_date")
+    return {
+        "identifier": TableIdentifier.parse(declaration["name"]),
+        "query": declaration["query"],
+        "declared_mode": RefreshMode(declaration["refresh_mode"]),
+        "freshness": Freshness.parse(declaration["freshness"]),
+        "cron": declaration.get("schedule"),
+        "partition_keys": tuple(declaration["partitioned_by"]),
+        "retention": Retention(declaration["versions_to_keep"], timedelta(seconds=declaration["version_max_age"])),
+        "comments": declaration["columns"],
+        "expectations": tuple(from_plain(Expectation, item) for item in declaration["expectations"]),
+        "row_counts": tuple(from_plain(RowCount, item) for item in declaration["row_counts"]),
+        "spark": from_plain(SparkSettings, declaration["spark"]),
+        "start_date": datetime.fromisoformat(start) if start else None,
+        "tags": tuple(declaration["tags"]),
+        "retry_delay": _length(declaration.get("retry_delay")),
+        "execution_timeout": _length(declaration.get("execution_timeout")),
+        **{key: declaration.get(key) for key in _AS_THEY_ARE},
+    }
+
+
+def _said(value: Expectation | RowCount | SparkSettings) -> dict[str, Any]:
+    """The fields that say something."""
+    return {name: content for name, content in to_plain(value).items() if content not in (None, [], {})}
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()
+
+
+def _length(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

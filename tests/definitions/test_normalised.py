@@ -1,0 +1,148 @@
+"""A definition as plain data: whatever YAML can say comes back from a catalog as the same table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.normalised import VERSION, normalised, restored
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+ROOT = Path(__file__).parents[2]
+EVERYTHING = """
+defaults: {catalog: lake, database: sales, options: {partition.fields.ds.date-formatter: yyyy-MM-dd}, tags: [a]}
+sources: [{name: raw.orders, format: parquet, path: /data/orders, partitioned_by: [ds, hh]}]
+views: [{name: recent, query: "SELECT * FROM raw.orders WHERE ds > '2024'"}]
+dynamic_tables:
+- name: "`odd.name`"
+  comment: Everything that can be said
+  freshness: 1 day
+  refresh_mode: full
+  schedule: 0 6 * * *
+  timezone: Europe/Berlin
+  partitioned_by: [hh, ds]
+  options: {partition.fields.hh.time-formatter: HH, header: true}
+  format: parquet
+  atomicity: none
+  versions_to_keep: 3
+  version_max_age: 2 days
+  columns: {amount: in €}
+  expectations:
+  - {not_null: [amount], action: drop}
+  - {unique: [amount, ds]}
+  - {accepted_values: {hh: ["00", "01"]}, name: hours, action: warn}
+  - {row_count: {min: 0, max_decrease: 50%}}
+  spark: {conn_id: big, conf: {spark.executor.memory: 4g}, num_executors: 2, env_vars: {A: b}}
+  start_date: 2024-01-01 00:00:00
+  tags: [b]
+  owner: ada
+  retries: 0
+  retry_delay: 90 seconds
+  pool: spark
+  execution_timeout: 2 hours
+  query: SELECT amount, hh, ds FROM recent
+- {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
+"""
+
+
+def assert_comes_back(table: DynamicTable) -> None:
+    declaration = normalised(table)
+    kept = json.loads(json.dumps(declaration, sort_keys=True))  # a metastore keeps it so
+    assert kept == declaration
+    again = restored(kept)
+    assert again == replace(table, path=Path(), line=0)
+    assert list(again.formatters) == list(table.formatters)
+    assert normalised(again) == declaration
+
+
+def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(EVERYTHING, encoding="utf-8")
+    definitions, mistakes = load_sound_definitions(tmp_path, cache=Cache(None))
+    assert mistakes == ()
+    odd, often = definitions.tables.values()
+    assert (odd.identifier.table, often.cron) == ("odd.name", None)
+    for table in (odd, often):
+        assert_comes_back(table)
+    nothing = DynamicTable(odd.identifier, "", "", (), odd.mode, odd.mode, "", odd.freshness, None)
+    unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}
+    assert unsaid == {"identifier", "declared_mode", "mode", "freshness"}  # so no field was left out above
+
+
+@pytest.mark.parametrize("path", ["dags/definitions", "tests/definitions/broken"])
+def test_the_definitions_of_the_demo_and_of_the_tests_come_back(path: str) -> None:
+    definitions, _ = load_sound_definitions(ROOT / path, cache=Cache(None))
+    assert definitions.tables
+    for table in definitions.tables.values():
+        assert_comes_back(table)
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+_OPTIONAL = st.none() | _TEXTS
+_OPTIONS = st.dictionaries(_TEXTS, _TEXTS, max_size=3)
+_LENGTHS = st.none() | st.timedeltas(timedelta(0), timedelta(days=1_000))
+_NAMES = st.builds(TableIdentifier, _TEXTS, _TEXTS, _TEXTS)
+_KEYS = st.lists(_TEXTS, unique=True, max_size=3).map(tuple)
+_MODES = st.sampled_from(RefreshMode)
+
+
+@given(
+    st.builds(
+        DynamicTable,
+        identifier=_NAMES,
+        query=_TEXTS,
+        expanded_query=_TEXTS,
+        upstream=st.lists(_NAMES, max_size=2).map(tuple),
+        declared_mode=_MODES,
+        mode=_MODES,
+        mode_reason=_TEXTS,
+        freshness=st.builds(Freshness, st.integers(1, 10_000_000)),
+        cron=_OPTIONAL,
+        comment=_OPTIONAL,
+        options=_OPTIONS,
+        retention=st.builds(Retention, st.integers(1, 99), st.timedeltas(SHORTEST_AGE, timedelta(days=99))),
+        comments=_OPTIONS,
+        expectations=st.lists(st.builds(Expectation, _TEXTS, st.sampled_from(Action), st.none() | _TEXTS, _KEYS), max_size=2).map(
+            tuple
+        ),
+        row_counts=st.lists(
+            st.builds(
+                RowCount, _TEXTS, st.sampled_from(Action), st.none() | st.integers(0), max_decrease=st.none() | st.floats(0, 1)
+            ),
+            max_size=2,
+        ).map(tuple),
+        spark=st.builds(SparkSettings, _TEXTS, _OPTIONS, num_executors=st.none() | st.integers(1), env_vars=_OPTIONS),
+        start_date=st.none() | st.datetimes(timezones=st.just(UTC)),
+        tags=_KEYS,
+        owner=_OPTIONAL,
+        retries=st.none() | st.integers(0, 99),
+        retry_delay=_LENGTHS,
+        pool=_OPTIONAL,
+        execution_timeout=_LENGTHS,
+    ),
+    _KEYS,
+)
+def test_any_table_comes_back(table: DynamicTable, keys: tuple[str, ...]) -> None:
+    assert_comes_back(replace(table, partition_keys=keys, formatters=dict.fromkeys(keys[1:], "yyyy")))
+
+
+def test_a_definition_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(EVERYTHING, encoding="utf-8")
+    definitions, _ = load_sound_definitions(tmp_path, cache=Cache(None))
+    declaration = normalised(next(iter(definitions.tables.values())))
+    with pytest.raises(UnsupportedError, match=r"`odd\.name` was written by a later release"):
+        restored({**declaration, "version": VERSION + 1})

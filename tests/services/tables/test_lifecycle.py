@@ -1,0 +1,116 @@
+"""Dynamic tables in the catalog: when one is altered, and that a suspended one stays suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.normalised import restored
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, is_suspended
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+
+NUMBERS = TableIdentifier("lake", "sales", "numbers")
+CATALOGS = {"sql": None, "memory": "catalogs: [{name: lake, type: memory}]"}
+
+
+@pytest.fixture(params=CATALOGS)
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    environ = {"AIRFLOW_HOME": str(tmp_path)}
+    settings = embedded_settings(environ)
+    if text := CATALOGS[request.param]:
+        (tmp_path / "catalogs.yaml").write_text(text)
+        settings = replace(settings, catalogs_file=tmp_path / "catalogs.yaml")
+    with open_workspace(settings) as opened:
+        yield opened
+
+
+def numbers(folder: Path, more: str = "") -> DynamicTable:
+    """The table as YAML that says a little more means it."""
+    path = folder / "sales.yaml"
+    path.write_text(
+        "defaults: {catalog: lake, database: sales}\n"
+        f"dynamic_tables: [{{name: numbers, freshness: 1 day, query: SELECT 1 AS x{more}}}]\n"
+    )
+    return load_definitions(path, cache=Cache(None)).tables[NUMBERS]
+
+
+def entry(workspace: Workspace) -> CatalogDynamicTable:
+    table = workspace.catalog("lake").get_table(NUMBERS.path)
+    assert isinstance(table, CatalogDynamicTable)
+    return table
+
+
+def put(workspace: Workspace, state: JobState) -> None:
+    table = entry(workspace)
+    changed = replace(table, refresh_handler=replace(table.refresh_handler, job_state=state))
+    workspace.catalog("lake").alter_table(NUMBERS.path, changed)
+
+
+def test_the_catalog_gives_the_definition_back(workspace: Workspace, tmp_path: Path) -> None:
+    table = numbers(
+        tmp_path, ", spark: {conf: {a.b: 1}}, timezone: Europe/Berlin, columns: {x: one}, expectations: [{not_null: [x]}]"
+    )
+    assert create(workspace, table) is Registration.CREATED
+    declaration = entry(workspace).definition
+    assert declaration is not None
+    assert restored(declaration) == replace(table, path=Path(), line=0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ", spark: {conf: {a.b: 1}}",
+        ", timezone: Europe/Berlin",
+        ", schedule: 0 6 * * *",
+        ", expectations: [{not_null: [x]}]",
+        ", columns: {x: one}",
+        ", retries: 2",
+        ", pool: spark",
+        ", comment: One",
+    ],
+)
+def test_a_table_is_altered_when_its_definition_changed_and_only_then(workspace: Workspace, tmp_path: Path, more: str) -> None:
+    assert create(workspace, numbers(tmp_path)) is Registration.CREATED
+    assert create(workspace, numbers(tmp_path)) is Registration.UNCHANGED
+    assert create(workspace, numbers(tmp_path, more)) is Registration.ALTERED
+    assert create(workspace, numbers(tmp_path, more)) is Registration.UNCHANGED
+
+
+def test_where_a_definition_stands_is_no_change(workspace: Workspace, tmp_path: Path) -> None:
+    table = numbers(tmp_path)
+    create(workspace, table)
+    assert create(workspace, replace(table, path=tmp_path / "other.yaml", line=77)) is Registration.UNCHANGED
+
+
+def test_an_entry_without_its_definition_is_altered_once(workspace: Workspace, tmp_path: Path) -> None:
+    table = numbers(tmp_path)
+    create(workspace, table)
+    workspace.catalog("lake").alter_table(NUMBERS.path, replace(entry(workspace), definition=None))
+    assert create(workspace, table) is Registration.ALTERED
+    assert entry(workspace).definition is not None
+    assert create(workspace, table) is Registration.UNCHANGED
+
+
+@pytest.mark.parametrize("more", ["", ", comment: New"])
+@pytest.mark.parametrize("asked", [JobState.INITIALIZING, JobState.RUNNING])
+def test_only_a_command_resumes(workspace: Workspace, tmp_path: Path, asked: JobState, more: str) -> None:
+    create(workspace, numbers(tmp_path), JobState.RUNNING)
+    assert not is_suspended(workspace, NUMBERS)
+    put(workspace, JobState.SUSPENDED)
+    create(workspace, numbers(tmp_path, more), asked)
+    assert is_suspended(workspace, NUMBERS)
+
+
+def test_what_runs_is_not_initialized_again(workspace: Workspace, tmp_path: Path) -> None:
+    create(workspace, numbers(tmp_path), JobState.RUNNING)
+    assert create(workspace, numbers(tmp_path)) is Registration.UNCHANGED
+    assert entry(workspace).refresh_handler.job_state is JobState.RUNNING
