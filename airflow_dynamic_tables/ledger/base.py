@@ -28,6 +28,7 @@ from typing import TypedDict, Unpack
 
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 
@@ -207,12 +208,25 @@ class Ledger(ABC):
         """The latest refreshes, newest first."""
 
     @abstractmethod
+    def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
+        """Insert or replace what the sources of a refresh were like, by their full names."""
+
+    @abstractmethod
+    def source_states(self, token: str) -> dict[str, SourceState]:
+        """What the sources of a refresh were like, by their full names; a source that is not among them is unknown.
+
+        They are there as long as the refresh itself, unless it made no version.
+        """
+
+    @abstractmethod
     def tables(self) -> list[str]:
         """Every table that was ever refreshed, sorted."""
 
     @abstractmethod
     def prune(self, before: datetime) -> int:
         """Delete finished refreshes and finished stages older than that; the latest success of each table stays.
+
+        What the sources were like goes with its refresh.
 
         :return: how many rows were deleted.
         """

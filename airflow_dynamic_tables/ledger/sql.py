@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select, tex
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
     UNFINISHED,
@@ -23,6 +24,7 @@ from airflow_dynamic_tables.ledger.base import (
     StageChanges,
     StageState,
 )
+from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 
 _HOLDING = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = (RefreshState.SUCCEEDED, RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
@@ -125,6 +127,16 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
 
+    def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
+        """See :meth:`Ledger.record_source_states`."""
+        with self._database.transaction() as connection:
+            write_states(connection, token, states)
+
+    def source_states(self, token: str) -> dict[str, SourceState]:
+        """See :meth:`Ledger.source_states`."""
+        with self._database.transaction() as connection:
+            return read_states(connection, token)
+
     def tables(self) -> list[str]:
         """See :meth:`Ledger.tables`."""
         with self._database.transaction() as connection:
@@ -143,7 +155,9 @@ class SqlLedger(Ledger):
         )
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
         with self._database.transaction() as connection:
-            return connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
+            deleted = connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
+            prune_states(connection)
+            return deleted
 
     def upgrade(self) -> None:
         """See :meth:`Ledger.upgrade`."""

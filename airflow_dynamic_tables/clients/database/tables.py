@@ -123,3 +123,16 @@ refreshes = Table(
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_started", "started_at"),
 )
+
+source_states = Table(
+    "dt_source_states",
+    metadata,
+    Column("token", String(255), primary_key=True),
+    Column("source", String(767), primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("identity", Text),
+    Column("location", Text),
+    Column("schema", Text),
+    Column("partitions", JSON(none_as_null=True)),
+)
+"""One row for every source of a refresh; what is null is unknown."""

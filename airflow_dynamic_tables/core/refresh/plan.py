@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -43,6 +44,7 @@ class SourceBinding:
     when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
     variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
+    ``state`` is what it is like, if anything is known of that; it is for the ledger.
     """
 
     identifier: str
@@ -57,6 +59,7 @@ class SourceBinding:
     table: str | None = None
     password_variable: str | None = None
     parts: tuple[SourcePart, ...] = field(default=(), metadata=REQUIRED)
+    state: SourceState | None = None
     has_files: bool = True
 
 

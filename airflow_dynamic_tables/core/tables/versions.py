@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+
+LONGEST_PARTITIONS = 4_000
+"""Characters of JSON up to which a version names its partitions: metadata of all versions are read with every look at a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +19,8 @@ class Version:
 
     ``number`` counts 1, 2, 3 … within the table, ``snapshot`` is the format's own id of it, ``data_timestamp`` the
     schedule time up to which the table is fresh (``None`` while only partitions named by hand were refreshed), ``sources``
-    the version of every table the query read.
+    the version of every table the query read. ``partitions`` is what the commit replaced; ``None`` when nobody knows: an earlier
+    release made it, or the set was too large for the metadata of a table (see :func:`recorded`), and the ledger alone has it.
     """
 
     number: int
@@ -22,3 +29,9 @@ class Version:
     data_timestamp: datetime | None
     committed_at: datetime
     sources: Mapping[str, str] = field(default_factory=dict)
+    partitions: PartitionSet | None = None
+
+
+def recorded(partitions: PartitionSet) -> PartitionSet | None:
+    """What the metadata of a table says of the partitions that a commit replaces; ``None`` when that would be too long."""
+    return partitions if len(json.dumps(partitions.to_plain())) <= LONGEST_PARTITIONS else None

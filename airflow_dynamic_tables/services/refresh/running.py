@@ -184,6 +184,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
         return skipped
     planned = plan(workspace, request, stage, current, (action, reason))
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
+    states = {source.identifier: source.state for source in planned.sources if source.state is not None}
+    workspace.ledger.record_source_states(stage.token, states)
     write_text(planned.plan_location, planned.to_json())
     trace(Step.PLANNED, request.token)
     return planned

@@ -102,6 +102,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
             sources={stage.table: old.snapshot},
         )
     )
+    workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
     trace(Step.RESTORING, stage.token)
     version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
     try:

@@ -25,6 +25,7 @@ SCHEMA = {
     "dt_functions",
     "dt_partitions",
     "dt_refreshes",
+    "dt_source_states",
     "dt_stages",
     "dt_statistics",
     "dt_table_locks",

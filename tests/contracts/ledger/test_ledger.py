@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Databa
 from airflow_dynamic_tables.clients.database.tables import metadata
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
@@ -132,12 +134,14 @@ class TestStages:
         )
         with Database(url).transaction() as connection:
             connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
+            connection.exec_driver_sql("DROP TABLE dt_source_states")
             connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
             connection.exec_driver_sql(written)
         Database(url).upgrade()
         refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
         expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
         assert ledger.get_refresh("old") == expected
+        assert ledger.source_states("old") == {}
 
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_stage("t1") is None
@@ -279,6 +283,57 @@ class TestStages:
             ledger.renew_lease("unknown", NOON)
 
 
+class TestSourceStates:
+    ORDERS = SourceState(
+        "files:00ff",
+        "1b4e28ba",
+        "s3://bucket/orders",
+        "5d41402a",
+        {"ds=2024-01-01": "files:1", "ds=2024-01-02/land=日本": "files:2"},
+    )
+
+    def test_they_come_back_whole_and_what_is_unknown_stays_so(self, ledger: SqlLedger) -> None:
+        states = {
+            "lake.raw.orders": self.ORDERS,
+            "lake.raw.länder": SourceState("snapshot:1", partitions={"": "snapshot:1"}),
+            "lake.raw.empty": SourceState("files:0", partitions={}),
+            "lake.raw.unknown": SourceState("17"),
+        }
+        ledger.record_source_states("t1", states)
+        assert ledger.source_states("t1") == states
+        assert ledger.source_states("t2") == {}
+
+    def test_recording_again_replaces_all(self, ledger: SqlLedger) -> None:
+        ledger.record_source_states("t1", {"lake.raw.orders": self.ORDERS, "lake.raw.countries": self.ORDERS})
+        ledger.record_source_states("t2", {"lake.raw.orders": self.ORDERS})
+        changed = replace(self.ORDERS, partitions={"ds=2024-01-02": "files:3"})
+        ledger.record_source_states("t1", {"lake.raw.orders": changed})
+        assert ledger.source_states("t1") == {"lake.raw.orders": changed}
+        assert ledger.source_states("t2") == {"lake.raw.orders": self.ORDERS}
+
+    def test_they_go_with_their_refreshes_but_those_of_the_last_success_stay(self, ledger: SqlLedger) -> None:
+        days = {
+            "last success": (RefreshState.SUCCEEDED, 40),
+            "older success": (RefreshState.SUCCEEDED, 60),
+            "failed": (RefreshState.FAILED, 1),
+            "running": (RefreshState.RUNNING, 50),
+            "quarantined": (RefreshState.QUARANTINED, 50),
+        }
+        for token, (state, age) in days.items():
+            ledger.record(replace(MINIMAL, token=token, state=state, started_at=NOON - timedelta(days=age)))
+            ledger.record_source_states(token, {"lake.raw.orders": self.ORDERS})
+        ledger.prune(NOON - timedelta(days=30))
+        assert {token for token in days if ledger.source_states(token)} == {"last success", "running", "quarantined"}
+
+    def test_ten_thousand_partitions_cost_little(self, ledger: SqlLedger) -> None:
+        many = {f"ds=2024-01-01/hh={number:05}": f"files:{number:016x}" for number in range(10_000)}
+        start = time.perf_counter()
+        ledger.record_source_states("t1", {"lake.raw.orders": replace(self.ORDERS, partitions=many)})
+        assert ledger.source_states("t1")["lake.raw.orders"].partitions == many
+        ledger.prune(NOON)
+        assert time.perf_counter() - start < 1
+
+
 class TestRefreshes:
     @pytest.mark.parametrize("refresh", [REFRESH, MINIMAL], ids=["every field", "few fields"])
     def test_a_refresh_comes_back_whole(self, ledger: SqlLedger, refresh: Refresh) -> None:
@@ -322,12 +377,14 @@ class TestRefreshes:
         )
         with Database(url).transaction() as connection:
             connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
+            connection.exec_driver_sql("DROP TABLE dt_source_states")
             connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
             connection.exec_driver_sql(written)
         Database(url).upgrade()
         refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
         expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
         assert ledger.get_refresh("old") == expected
+        assert ledger.source_states("old") == {}
 
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_refresh("t1") is None
