@@ -2,8 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CATALOG ?= sql
+# What waits runs beside what computes: two workers are right for two cores and for four.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 10
+# Every server that tests start, and every real Airflow or Spark, has a mark (see docs/development.md).
+WITHOUT_SERVERS := not (spark or metastore or postgres or system or long)
 
-.PHONY: demo test airflow faults bench setup
+.DEFAULT_GOAL := help
+.PHONY: help demo airflow test quick check faults bench setup
+
+help:  ## what can be made
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
 
 demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables; also CATALOG=hive
 	@$(BIN)/python scripts/demo.py $(CATALOG)
@@ -11,18 +19,23 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py
 
-test: setup  ## everything that must be green
+test: check  ## everything that must be green, about 15 minutes
+	$(PYTEST)
+
+quick: check  ## for use while writing: check, and the tests without Spark and servers, less than 2 minutes
+	$(PYTEST) -m '$(WITHOUT_SERVERS)' --ignore tests/faults
+
+check: setup  ## format, lint, types, contracts between the packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
 
-faults: setup  ## the tests of faults in their long form
+faults: setup  ## the tests of faults in their long form, hours
 	$(BIN)/python -m pytest -m 'long or not long' --timeout 7200 tests/faults tests/system/test_airflow_faults.py
 
 bench: setup  ## the benchmarks: each prints a ratio against a rival measured in the same run
 	@for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
 
-setup:
+setup:  ## the virtual environment, pinned, only when something changed
 	@$(PYTHON) scripts/setup.py

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -18,6 +20,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
+from tests.support.suite import mark_needs, seconds_by_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,12 +39,37 @@ settings.load_profile("repeatable")
 _FAULTS = FaultReport()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests of faults did and saw."""
-    if lines := _FAULTS.lines():
-        terminalreporter.section("faults")
-        for line in lines:
-            terminalreporter.write_line(line)
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with what it needs."""
+    for item in items:
+        mark_needs(item)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what a worker counted to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["faults"] = json.dumps(vars(_FAULTS))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - pytest-xdist's signature
+    """Add what a worker counted."""
+    if counted := getattr(node, "workeroutput", {}).get("faults"):  # nothing of a worker that crashed
+        _FAULTS.add(FaultReport(**json.loads(counted)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what the tests of faults did and saw, and, when asked for durations, where the time went."""
+    sections = {"faults": _FAULTS.lines()}
+    if config.option.durations is not None:
+        seen = itertools.chain.from_iterable(terminalreporter.stats.values())
+        sections["seconds by folder"] = seconds_by_folder(report for report in seen if isinstance(report, pytest.TestReport))
+    for title, lines in sections.items():
+        if lines:
+            terminalreporter.section(title)
+            for line in lines:
+                terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
-from tests.support.catalogs import empty_hive_catalog, new_name
+from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.metastore import HiveMetastore
 
 

@@ -40,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from tests.support.catalogs import empty_hive_catalog
+from tests.support.benches.catalogs import empty_hive_catalog
 from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore
 

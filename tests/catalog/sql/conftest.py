@@ -10,7 +10,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
-from tests.support.catalogs import new_name
+from tests.support.benches.catalogs import new_name
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from tests.contracts.catalogs.samples import KINDS, TABLE, Contract, Filled, Limits
-from tests.support.catalogs import empty_hive_catalog, new_name
+from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.metastore import HiveMetastore
 
 SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
@@ -45,7 +45,14 @@ HIVE_LIMITS = Limits(
 HIVE = {"hive": "hive_metastore", "hive on postgres": "hive_metastore_on_postgres"}
 
 
-@pytest.fixture(params=["memory", *SQL, "hive", pytest.param("hive on postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(
+    params=[
+        "memory",
+        *SQL,
+        pytest.param("hive", marks=pytest.mark.metastore),
+        pytest.param("hive on postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
+    ]
+)
 def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Contract]:
     """Every type of catalog that can be written; one more joins by a parameter here."""
     name, made = new_name(), list[ReadableWritableCatalog]()

@@ -23,8 +23,8 @@ from tests.support.postgres import PostgresServer
     params=[
         "iceberg/sqlite",
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
-        "parquet/derby",
-        pytest.param("orc/postgres", marks=pytest.mark.postgres),
+        pytest.param("parquet/derby", marks=pytest.mark.metastore),
+        pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
     ]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:

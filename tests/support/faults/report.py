@@ -28,6 +28,13 @@ class FaultReport:
         """A line to print after the counts, e.g. what a rival showed in the same run."""
         self.notes.append(line)
 
+    def add(self, other: FaultReport) -> None:
+        """Add the counts of another process."""
+        self.faults.update(other.faults)
+        self.polls += other.polls
+        self.wrong += other.wrong
+        self.notes += other.notes
+
     def lines(self) -> list[str]:
         """What to print; nothing when nothing was injected and nothing polled."""
         if not self.faults and not self.polls:
