@@ -16,6 +16,8 @@ from airflow_dynamic_tables.core.mistakes import Mistake
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _TAG = "tag:yaml.org,2002:"
+"""How the names of YAML's own types begin."""
+
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
 _TRUE = frozenset({"yes", "true", "on"})
 
@@ -124,8 +126,10 @@ def parse_document(path: Path, text: str, content: str) -> tuple[Document | None
         return None, [Mistake(path, *position, "is no YAML: it contains a control character")]
     except (yaml.YAMLError, RecursionError) as error:
         return None, [Mistake(path, 1, 1, f"is no YAML: {error}")]
+
     if root is None:
         return None, [Mistake(path, 1, 1, f"is empty; declare {content}, or remove the file")]
+
     converter = _Converter(path)
     try:
         data = converter.convert(root, 0)
@@ -239,6 +243,7 @@ def _offset_in_file(text: str, node: yaml.ScalarNode, offset: int) -> int:
         start = text.index("\n", start)
     elif node.style in ("'", '"'):
         start += 1
+
     index = start
     while index < end:
         width = 2 if _is_escape(text, index, node.style) else 1

@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Refresh one dynamic table into its stage.")
     parser.add_argument("--plan", required=True, metavar="URI", help="where the plan is")
     arguments = parser.parse_args(argv)
+
     spark = SparkSession.builder.getOrCreate()
     try:
         plan = RefreshPlan.from_json(read_text(spark, arguments.plan))

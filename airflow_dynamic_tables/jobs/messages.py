@@ -8,7 +8,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 _LONGEST = 4000
+"""Characters of a message: enough for Spark's longest sentence, and for a log that somebody reads."""
+
 _DEEPEST = 30
+"""Causes of causes that are looked at: a chain of them may bite its own tail."""
 
 
 def message(error: BaseException) -> str:

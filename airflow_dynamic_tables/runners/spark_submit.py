@@ -64,6 +64,7 @@ def submit(plan: RefreshPlan, settings: SparkSettings, master: str, on_line: Cal
     environ = {**os.environ, **settings.env_vars}
     check_java(environ)
     command = spark_submit_command(find_spark_submit(environ), plan.plan_location, settings, master)
+
     tail: list[str] = []
     with subprocess.Popen(
         command,
@@ -83,6 +84,7 @@ def submit(plan: RefreshPlan, settings: SparkSettings, master: str, on_line: Cal
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
+
     if code != 0:
         raise job_failure(plan, tail) or JobFailedError(last_words(tail, code), log_tail="\n".join(tail))
 

@@ -26,6 +26,9 @@ VERSION_TABLE = "dt_alembic_version"
 # It tells of every look at the schema version, in the log of every refresh.
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
+_PATIENCE = 60
+"""Seconds that a writer of SQLite waits for another one; a commit takes much less."""
+
 _UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait for one another
 
 
@@ -135,14 +138,14 @@ class Database:
 
 def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
-        return {"timeout": 60}  # seconds that a writer waits for another one
+        return {"timeout": _PATIENCE}
     # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
     return {"connect_timeout": CONNECT_TIMEOUT, "options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver must not begin transactions of its own
-    connection.execute("PRAGMA busy_timeout = 60000")
+    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000}")  # milliseconds
     _use_wal(connection)
 
 
@@ -151,7 +154,7 @@ def _is_locked(error: BaseException) -> bool:
 
 
 # SQLite does not wait for whoever writes to a new file when the file is to change its journal, whatever the timeout says.
-@retry(retry=retry_if_exception(_is_locked), stop=stop_after_delay(60), wait=wait_random(0.01, 0.1), reraise=True)
+@retry(retry=retry_if_exception(_is_locked), stop=stop_after_delay(_PATIENCE), wait=wait_random(0.01, 0.1), reraise=True)
 def _use_wal(connection: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 

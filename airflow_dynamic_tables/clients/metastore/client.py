@@ -31,6 +31,9 @@ _DEFAULT_PORT = 9083
 _TRIES = 6
 """How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
 
+_FIRST_PAUSE = 0.1
+"""Seconds before the second try; each later pause is twice as long."""
+
 
 class Metastore:
     """Connections to one metastore, shared by all threads; each call takes one of its own.
@@ -76,7 +79,7 @@ class Metastore:
         """
         for attempt in range(_TRIES):
             if attempt:
-                time.sleep(0.05 * 2**attempt)
+                time.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
             try:
                 return self.call(method, *arguments)
             except MetaException as error:

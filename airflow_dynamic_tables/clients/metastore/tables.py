@@ -30,9 +30,14 @@ MAX_PARAMETER = 4000
 """Characters of a parameter that every metastore schema can hold."""
 
 SCHEMA = "spark.sql.sources.schema"
+"""How the names of the parameters begin in which Spark keeps a schema and its partition keys."""
+
 PROVIDER = "spark.sql.sources.provider"
+"""Parameter in which Spark keeps the format of a table that is not ``hive``."""
+
 _HIVE = "org.apache.hadoop.hive"
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+"""Characters that Hive escapes in names of partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,13 @@ import re
 from airflow_dynamic_tables.core.tables.types import Array, Primitive
 
 _FORMATTED = re.compile(r"(?P<name>[^(\[]+?)\s*(?:\((?P<arguments>[\d,]+)\))?(?P<zone> with(?:out)? time zone)?(?P<array>\[\])*")
+
 _MAX_PRECISION = 38
-_UNBOUNDED = (38, 18)
+"""Digits of Spark's longest decimal."""
+
+_UNBOUNDED = (_MAX_PRECISION, 18)
+"""Precision and scale of a ``numeric`` without any."""
+
 _SPARK = {
     "boolean": "boolean",
     "smallint": "smallint",

@@ -14,7 +14,9 @@ from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, o
 
 _MINUTES = tuple(n for n in range(1, 60) if 60 % n == 0)
 _HOURS = tuple(n for n in range(1, 24) if 24 % n == 0)
+
 _LEGAL = tuple(Freshness(seconds) for seconds in (*(n * 60 for n in _MINUTES), *(n * 3_600 for n in _HOURS), 86_400, 7 * 86_400))
+"""Every freshness whose ticks a cron expression can space evenly."""
 
 _CHOSEN_BY_CRONITER = re.compile(r"\b[HR]\b", re.IGNORECASE)
 

@@ -54,9 +54,11 @@ class Freshness:
         if iso := _ISO.fullmatch(stripped):
             amounts = zip(_UNITS.values(), (int(group or 0) for group in iso.groups()), strict=True)
             return cls(sum(unit * amount for unit, amount in amounts))
+
         match = _SQL.fullmatch(stripped) or _WORDS.fullmatch(stripped)
         if match is None:
             raise ValueError(f"{text!r} is no freshness; write for example '1 day', 'PT30M' or \"INTERVAL '1' DAY\"")
+
         *numbers, word = match.groups()
         number = "".join(filter(None, numbers))
         unit = _ALIASES.get(word.lower())

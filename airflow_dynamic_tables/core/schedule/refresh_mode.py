@@ -8,8 +8,13 @@ from enum import StrEnum
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 
 FRESHNESS_THRESHOLD = Freshness(30 * 60)
+"""A table that is to be fresher than this is refreshed all the time (Flink's default)."""
+
 DEFAULT_FULL_FRESHNESS = Freshness(60 * 60)
+"""Freshness of a table of batch refreshes that declares none (Flink's default)."""
+
 DEFAULT_CONTINUOUS_FRESHNESS = Freshness(3 * 60)
+"""Freshness of any other table that declares none (Flink's default)."""
 
 
 class RefreshMode(StrEnum):

@@ -19,6 +19,16 @@ _FIELD_NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "m": "minute
 _HINTS = {"Y": "y", "D": "d", "h": "H", "k": "H", "K": "H", "u": "y", "L": "M"}
 """What was probably meant by a letter that Java has and that is not legal here."""
 
+_STEPS = (
+    timedelta(days=366),
+    timedelta(days=31),
+    timedelta(days=1),
+    timedelta(hours=1),
+    timedelta(minutes=1),
+    timedelta(seconds=1),
+)
+"""For each field a step that surely leaves the year, the month …; flooring brings it back to the start of the next one."""
+
 _HOUR = Freshness(3_600)
 _DAY = timedelta(days=1)
 
@@ -114,17 +124,6 @@ def _range(first: datetime, end: datetime, grain: int) -> Iterator[datetime]:
         first = _floor(first + _STEPS[grain], grain)
 
 
-# A step that surely leaves a year or month; flooring brings it back to its start.
-_STEPS = (
-    timedelta(days=366),
-    timedelta(days=31),
-    timedelta(days=1),
-    timedelta(hours=1),
-    timedelta(minutes=1),
-    timedelta(seconds=1),
-)
-
-
 def _floor(time: datetime, grain: int) -> datetime:
     smallest = {"month": 1, "day": 1, "hour": 0, "minute": 0, "second": 0, "microsecond": 0}
     coarser = [_FIELD_NAMES[letter] for letter in _FIELDS[: grain + 1]]
@@ -158,5 +157,6 @@ def _tokens(pattern: str) -> Iterator[tuple[str, str]]:
             raise ValueError(f"date formatter {pattern!r}: month names are not supported; write 'MM'")
         else:
             yield match[0], ""
+
     if position != len(pattern):
         raise ValueError(f"date formatter {pattern!r}: a single quote is not closed")

@@ -9,7 +9,10 @@ from datetime import datetime, timedelta
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 
 VERSIONS_TO_KEEP = "versions_to_keep"
+"""Option of a table: how many of its newest versions are kept, however old they are."""
+
 VERSION_MAX_AGE = "version_max_age"
+"""Option of a table: how long any version is kept, written as a freshness."""
 
 SHORTEST_AGE = timedelta(hours=1)
 """A refresh or a reader that began when a version was the current one has at least that long."""

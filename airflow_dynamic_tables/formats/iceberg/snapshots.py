@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
@@ -41,8 +42,7 @@ def load(catalog: Catalog, path: ObjectPath) -> Table | None:
     except NoSuchTableError:
         return None
     except DBAPIError as error:
-        first_line = (str(error.orig).strip().splitlines() or ["connection failed"])[0]
-        raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {first_line}") from error
+        raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {reason(error)}") from error
     except OSError as error:
         raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {catalog.name}: {error}") from error
 
