@@ -9,7 +9,12 @@ them. Every method may raise :class:`~airflow_dynamic_tables.exceptions.CatalogU
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
 from airflow_dynamic_tables.catalog.errors import no_function
 from airflow_dynamic_tables.catalog.specs import one_partition, partition_keys
@@ -21,9 +26,55 @@ from airflow_dynamic_tables.catalog.values import (
     ColumnStatistics,
     TableStatistics,
 )
+from airflow_dynamic_tables.clients.connections import Connections, environment_connections
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
-from airflow_dynamic_tables.exceptions import FunctionNotFoundError, PartitionNotFoundError
+from airflow_dynamic_tables.exceptions import ConfigurationError, FunctionNotFoundError, PartitionNotFoundError
+
+DEFAULT_DATABASE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a ``sql`` catalog uses that names no ``url`` or ``warehouse`` itself; its warehouse is a folder of this one.
+
+    ``connections`` finds the Airflow connections that catalogs name by ``conn-id``.
+    """
+
+    database_url: str
+    warehouse: str
+    connections: Connections = field(default_factory=lambda: environment_connections(os.environ))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One catalog as it was declared; relative paths in ``params`` start from ``base``."""
+
+    name: str
+    type: str = "sql"
+    is_default: bool = False
+    default_database: str | None = None
+    conn_id: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    base: Path = Path()
+
+    def required(self, param: str) -> str:
+        """A connection parameter that the catalog cannot do without.
+
+        :raises ConfigurationError: when neither the entry nor its connection has it.
+        """
+        if param not in self.params:
+            raise ConfigurationError(f"needs connection parameter {param!r}, or a 'conn-id' whose connection has a host.")
+        return self.params[param]
+
+    def folder(self, param: str) -> str | None:
+        """The URI of the folder that a parameter names by a path or a URI; ``None`` when it is left out."""
+        return absolute_uri(self.params[param], self.base) if param in self.params else None
+
+
+def absolute_uri(folder: str, base: Path) -> str:
+    """The URI of a folder: a URI stays, a path starts from ``base``."""
+    return folder if "://" in folder else f"file://{(base / folder).resolve()}"
 
 
 class ReadableCatalog(ABC):
@@ -32,6 +83,14 @@ class ReadableCatalog(ABC):
     def __init__(self, name: str, default_database: str = "default") -> None:
         self.name = name
         self.default_database = default_database
+
+    @classmethod
+    @abstractmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
+        """Make a catalog as it was declared, with secrets in its parameters; connects to nothing.
+
+        :raises ConfigurationError: when a parameter is missing or wrong.
+        """
 
     def open(self) -> None:
         """Connect; idempotent. Every other method may be called only between ``open`` and ``close``."""

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, DEFAULT_DATABASE, CatalogEntry, Defaults, make_catalog
+from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, make_catalog
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
@@ -21,7 +22,7 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "conn-id": (str, "text"),
     "connection-params": (dict, "a mapping"),
 }
-_ALIASES = {"default-db": "default-database", "hive.metastore.uris": "uri"}
+_ALIASES = {"default-db": "default-database"}
 """Keys of FLIP-30's example that have a name of their own here."""
 
 
@@ -64,8 +65,8 @@ def read_entries(path: Path) -> list[CatalogEntry]:
     :raises DefinitionError: with all mistakes of the file.
     """
     text, mistakes = read_text(path)
-    document, found = parse_document(path, text, "'catalogs'") if text is not None else (None, [])
-    mistakes += found
+    document, malformed = parse_document(path, text, "'catalogs'") if text is not None else (None, [])
+    mistakes += malformed
     entries: list[CatalogEntry] = []
     if document is not None:
         reader = _Reader(document)
@@ -102,7 +103,8 @@ class _Reader:
             if entry.name in seen:
                 self._wrong(("catalogs", number, "name"), f"catalog {entry.name} is declared twice")
             seen.add(entry.name)
-        for number, entry in [found for found in entries if found[1].is_default][1:]:
+        defaults = [(number, entry) for number, entry in entries if entry.is_default]
+        for number, entry in defaults[1:]:
             self._wrong(("catalogs", number), f"catalog {entry.name} cannot be the default, too: there is one already")
         return [entry for _, entry in entries]
 
@@ -148,15 +150,16 @@ class _Reader:
         return not isinstance(value, kind)
 
     def _params(self, kind: str, values: Mapping[str, Any], location: Location) -> dict[str, str]:
-        known, found = CATALOG_TYPES[kind].params, {}
+        known = CATALOG_TYPES[kind].params
+        params: dict[str, str] = {}
         for key, value in values.items():
-            name = _ALIASES.get(key, key)
+            name = CATALOG_TYPES[kind].aliases.get(key, key)
             if name in known:
-                found[name] = str(value)
+                params[name] = str(value)
                 continue
             legal = f"known are {', '.join(known)}" if known else f"type {kind} has none"
             self.mistakes.append(self._document.key_mistake((*location, key), f"unknown connection parameter {key!r}; {legal}"))
-        return found
+        return params
 
     def _wrong(self, location: Location, message: str) -> None:
         self.mistakes.append(self._document.mistake(location, message))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Self
 
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.errors import (
     database_taken,
     function_taken,
@@ -56,6 +58,11 @@ class MemoryCatalog(ReadableWritableCatalog):
     def __init__(self, name: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)
         self._databases = {default_database: _Database(CatalogDatabase())}
+
+    @classmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+        """See :meth:`ReadableCatalog.from_entry`."""
+        return cls(entry.name, entry.default_database or DEFAULT_DATABASE)
 
     def list_databases(self) -> list[str]:
         """See :meth:`ReadableCatalog.list_databases`."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 
-from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.registry import Defaults
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from hive_metastore.ttypes import Table
 
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
 from airflow_dynamic_tables.catalog.hive.functions import HiveFunctions
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
@@ -47,6 +49,12 @@ class HiveCatalog(ReadableWritableCatalog):
         self._tables = HiveTables(session, self._databases)
         self._partitions = HivePartitions(session, self._tables)
         self._statistics = HiveStatistics(session, self._tables, self._partitions)
+
+    @classmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+        """See :meth:`ReadableCatalog.from_entry`."""
+        metastore = Metastore(entry.required("uri"))
+        return cls(entry.name, metastore, entry.folder("warehouse"), entry.default_database or DEFAULT_DATABASE)
 
     def open(self) -> None:
         """Connect, and make sure that the default database exists."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from airflow_dynamic_tables.catalog.base import ReadableCatalog
+from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.errors import no_database, no_table
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer, quote
@@ -53,6 +53,11 @@ class JdbcCatalog(ReadableCatalog):
     def __init__(self, name: str, url: str, default_database: str | None = None) -> None:
         self._server = PostgresServer(url, f"catalog {name}")
         super().__init__(name, default_database or self._server.database or "postgres")
+
+    @classmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+        """See :meth:`ReadableCatalog.from_entry`."""
+        return cls(entry.name, entry.required("url"), entry.default_database)
 
     @property
     def password(self) -> str | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
 
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 
+from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults, absolute_uri
 from airflow_dynamic_tables.catalog.sql.databases import SqlDatabases
 from airflow_dynamic_tables.catalog.sql.functions import SqlFunctions
 from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
@@ -46,6 +49,13 @@ class SqlCatalog(ReadableWritableCatalog):
         self._tables = SqlTables(store, self._physical)
         self._partitions = SqlPartitions(self._tables)
         self._statistics = SqlStatistics(self._tables, self._partitions)
+
+    @classmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
+        """See :meth:`ReadableCatalog.from_entry`; without parameters it is in the embedded database."""
+        database = Database(_absolute_url(entry.params.get("url", defaults.database_url), entry.base))
+        warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{entry.name}", entry.base)
+        return cls(entry.name, database, warehouse, entry.default_database or DEFAULT_DATABASE)
 
     @property
     def warehouse(self) -> str:
@@ -188,3 +198,10 @@ class SqlCatalog(ReadableWritableCatalog):
     def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
         """See :meth:`ReadableWritableCatalog.alter_column_statistics`."""
         self._statistics.alter_columns(path, statistics)
+
+
+def _absolute_url(url: str, base: Path) -> str:
+    """The URL of a database; the file of an SQLite database starts from ``base``."""
+    scheme, separator, path = url.partition(":///")
+    is_file = scheme.startswith("sqlite") and path not in ("", ":memory:")
+    return f"{scheme}{separator}{(base / path).resolve()}" if is_file else url

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 
-from airflow_dynamic_tables.catalog.file import Defaults, load_catalogs
+from airflow_dynamic_tables.catalog.base import Defaults
+from airflow_dynamic_tables.catalog.file import load_catalogs
 from airflow_dynamic_tables.catalog.hive import partitions as hive_partitions
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import (
