@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.types import FixedType, IcebergType, StructType, TimestampNanoType, TimeType, UUIDType
 
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg, to_spark
-from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.types import Primitive
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from tests.support.column_types import column_types
 
-PLAIN = [
-    "boolean",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "string",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "decimal(38,18)",
-]
-NAMES = st.one_of(st.sampled_from(["a", "b1", "_"]), st.text("aB`,:<>() ä\n'\"", min_size=1, max_size=5))
-
-
-def _written(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name, re.ASCII) else quote(name)
-
-
-def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    fields = st.lists(st.tuples(NAMES, inner), min_size=1, max_size=3, unique_by=lambda field: field[0])
-    return st.one_of(
-        inner.map("array<{}>".format),
-        st.tuples(inner, inner).map(lambda pair: f"map<{pair[0]},{pair[1]}>"),
-        fields.map(lambda found: f"struct<{','.join(f'{_written(name)}:{kind}' for name, kind in found)}>"),
-    )
-
-
-DDL = st.recursive(st.sampled_from(PLAIN), _nested, max_leaves=8)
+PLAIN = ["boolean", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz"]
+PRIMITIVES = st.sampled_from([*map(Primitive, PLAIN), Primitive("decimal", (38, 18))])
+DDL = column_types(PRIMITIVES, fewest_fields=1).map(str)
 
 
 @given(DDL)

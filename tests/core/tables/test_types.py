@@ -11,53 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_dynamic_tables.core.tables.type_parsing import MAX_DEPTH, parse_type, type_from_json
-from airflow_dynamic_tables.core.tables.types import Array, DataType, Field, Map, Primitive, Struct, replace_primitives
+from airflow_dynamic_tables.core.tables.types import Array, DataType, Field, Primitive, Struct, replace_primitives
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from tests.support.column_types import column_types
 
-WORDS = [
-    "boolean",
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "string",
-    "binary",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "variant",
-    "void",
-    "interval",
-]
+NUMBERS = ["tinyint", "smallint", "int", "bigint", "float", "double"]
+OTHERS = ["boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "variant", "void", "interval"]
 INTERVALS = ["interval day to second", "interval year to month", "interval hour"]
 PRIMITIVES = st.one_of(
-    st.sampled_from([*WORDS, *INTERVALS]).map(Primitive),
+    st.sampled_from([*NUMBERS, *OTHERS, *INTERVALS]).map(Primitive),
     st.builds(
         lambda name, length: Primitive(name, (length,)), st.sampled_from(["char", "varchar", "time"]), st.integers(0, 65535)
     ),
     st.tuples(st.integers(1, 38), st.integers(0, 38)).map(lambda sizes: Primitive("decimal", sizes)),
 )
-NAMES = st.one_of(
-    st.sampled_from(["a", "B1", "_", "not", "array", "comment"]),
-    st.text("aB`<>,:() .ä漢🦆\n'\"\\", max_size=6),
-    st.text(max_size=4),
-)
-
-
-def _types(nullable: st.SearchStrategy[bool], comment: st.SearchStrategy[str | None]) -> st.SearchStrategy[DataType]:
-    def nested(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
-        fields = st.lists(st.builds(Field, NAMES, inner, nullable, comment), max_size=3)
-        return st.one_of(
-            st.builds(Array, inner, nullable), st.builds(Map, inner, inner, nullable), fields.map(lambda of: Struct(tuple(of)))
-        )
-
-    return st.recursive(PRIMITIVES, nested, max_leaves=10)
-
-
-TYPES_OF_DDL = _types(st.just(True), st.none())
-TYPES = _types(st.booleans(), st.none() | st.text(max_size=5))
+TYPES_OF_DDL = column_types(PRIMITIVES)
+TYPES = column_types(PRIMITIVES, st.booleans(), st.none() | st.text(max_size=5))
 
 
 @given(TYPES_OF_DDL)
@@ -108,6 +77,7 @@ def test_any_text_is_a_type_or_refused_at_a_place(text: str, similar: str, kind:
         ("INTERVAL Day TO second", "interval day to second"),
         ("struct<a int, `b c`: string not null comment 'it\\'s'>", "struct<a:int,`b c`:string>"),
         ("struct<>", "struct<>"),
+        ("struct<``:int,``:int>", "struct<``:int,``:int>"),
         ("map<string,array<struct<a:decimal(3,1)>>>", "map<string,array<struct<a:decimal(3,1)>>>"),
     ],
 )
