@@ -15,7 +15,10 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """:raises ValueError: for a naive time."""
+        """The same time in UTC.
+
+        :raises ValueError: for a naive time.
+        """
         if value is None:
             return None
         if value.tzinfo is None:
