@@ -41,7 +41,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import read_request
-from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
+from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, last_words
 from airflow_dynamic_tables.services.queries.views import inline_views
@@ -215,18 +215,18 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         self._spark_binary = find_spark_submit(environ) if binary == "spark-submit" else shutil.which(binary)
         if self._spark_binary is None:
             raise ConfigurationError(f"{binary} of Spark connection {self._conn_id!r} is not on the PATH of this worker.")
-        # Not by env_vars: these also go to the cluster.
-        os.environ["PATH"] = spark_environment(os.environ)["PATH"]
 
     def _submit(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage is gone
             raise JobFailedError("The task was stopped before Spark began.")
-        os.environ.update(job_environment(workspace, plan))
         self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]
+        # Not by env_vars: these also go to the cluster.
+        environment = {**job_environment(workspace, plan), "PATH": spark_environment(os.environ)["PATH"]}
         try:
-            super().execute(context)
+            with variables_set(environment):
+                super().execute(context)
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
             raise job_failure(plan, self._log_tail()) or self._submit_failure(error) from error
         except AirflowTaskTimeout as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
@@ -19,6 +21,7 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
+from tests.support.postgres import PostgresServer
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -142,6 +145,35 @@ def test_a_stopped_task_starts_no_spark(home: Path) -> None:
     operator.on_kill()
     assert str(failure_of(operator)) == "The task was stopped before Spark began."
     assert not (home / "started").exists()
+
+
+SHOP = """
+sources: [{name: shop.shop.orders, format: jdbc}]
+dynamic_tables: [{name: lake.sales.orders, freshness: 1 day, spark: {conn_id: local}, query: SELECT id FROM shop.shop.orders}]
+"""
+
+
+@pytest.mark.postgres
+def test_passwords_are_in_the_environment_while_spark_runs_and_no_longer(home: Path, postgres: PostgresServer) -> None:
+    url = postgres.create_database("shop")
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE orders (id bigint)")
+    catalogs = f"catalogs: [{{name: lake}}, {{name: shop, type: jdbc, connection-params: {{url: '{url}'}}}}]"
+    (home / "catalogs.yaml").write_text(catalogs.replace("postgres@", "postgres:s3cret@"))
+    (home / "shop.yaml").write_text(SHOP)
+    (home / "spark/bin/spark-submit").write_text(f"#!/bin/sh\nenv > {home}/environment\necho refused\nexit 1\n")
+    definitions = load_definitions(home / "shop.yaml")
+    (table,) = definitions.tables.values()
+    operator = DynamicTableRefreshOperator(
+        task_id="refresh", table=table, sources=definitions.sources, catalogs_file=home / "catalogs.yaml"
+    )
+    before = dict(os.environ)
+    assert str(failure_of(operator)) == "spark-submit ended with code 1: refused"
+    operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
+    seen = dict(line.split("=", 1) for line in (home / "environment").read_text().splitlines() if "=" in line)
+    assert seen["DYNAMIC_TABLES_PASSWORD_SHOP"] == "s3cret"
+    assert seen["PATH"].startswith(str(Path(sys.executable).parent))
+    assert dict(os.environ) == before
 
 
 WRITER = """#!/bin/sh
