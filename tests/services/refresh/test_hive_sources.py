@@ -144,7 +144,7 @@ def test_partitions_may_lie_anywhere(workspace: Workspace, spark: SparkSession, 
     assert (
         binding
         == RefreshPlan.from_json(
-            RefreshPlan("t", "i", MARCH, "a", "r", "s", "q", "s", "parquet", True, sources=(binding,)).to_json()
+            RefreshPlan("t", "i", MARCH, "FULL", "r", "s", "q", "s", "parquet", True, sources=(binding,)).to_json()
         ).sources[0]
     )
     found = read(spark, binding)
