@@ -22,6 +22,7 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
 from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
@@ -55,7 +56,7 @@ def commit_ours(catalog: Catalog, name: str) -> float:
     """Seconds that our commit of a stage takes."""
     token = str(uuid4())
     planned = tuple({"ds": day} for day in DAYS)
-    staged = IcebergStaging(catalog).stage(StagingContext(token, "bench", name, ("ds",), planned))
+    staged = IcebergStaging(catalog).stage(StagingContext(token, "bench", name, ("ds",), PartitionSet.of(planned)))
     files = tuple(StagedFile(path, size) for path, size in write_files(staged.begin()))
     result = RefreshResult(token, "bench", PARTITIONS, files, COLUMNS, planned)
     started = time.perf_counter()
@@ -70,7 +71,7 @@ def commit_rival(catalog: Catalog, name: str) -> float:
     files = [file for file, _ in write_files(f"{location}/data/{uuid4()}")]
     started = time.perf_counter()
     with catalog.load_table((path.database, path.name)).transaction() as transaction:
-        transaction.delete(In("ds", DAYS))
+        transaction.delete(In("ds", DAYS))  # type: ignore[call-arg, arg-type]  # as PyIceberg documents it
         transaction.add_files(files, check_duplicate_files=False)
     return time.perf_counter() - started
 

@@ -14,8 +14,9 @@ from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, find_catalogs_file, load_dynamic_tables
+from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, load_dynamic_tables
 from airflow_dynamic_tables.dags_support.assets import asset_of
+from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
 

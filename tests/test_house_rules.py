@@ -51,7 +51,7 @@ def _public(path: str) -> bool:
 
 
 def test_layers_and_libraries() -> None:
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     linted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert linted.returncode == 0, linted.stdout
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Run
+
 Look = Callable[..., Any]
 
 
 @pytest.fixture
-def look(dynamic_tables) -> Look:
+def look(dynamic_tables: Run) -> Look:
     """Runs a command that must go well, and gives what it prints as JSON."""
 
     def run(*argv: str) -> Any:
@@ -58,7 +60,7 @@ def test_databases_and_tables(lake: Look) -> None:
     assert lake("tables", "scratch.default") == lake("views") == lake("functions") == []
 
 
-def test_a_database_is_made_described_and_dropped(lake: Look, dynamic_tables) -> None:
+def test_a_database_is_made_described_and_dropped(lake: Look, dynamic_tables: Run) -> None:
     made = lake("create-database", "raw", "--comment", "As it came", "--property", "owner=ada", "--property", "sla=a=b")
     assert made == [{"identifier": "lake.raw", "outcome": "created"}]
     assert lake("describe", "raw") == {
@@ -75,7 +77,7 @@ def test_a_database_is_made_described_and_dropped(lake: Look, dynamic_tables) ->
     lake("drop-database", "raw", "--if-exists")
 
 
-def test_a_database_with_content_is_dropped_by_cascade_only(lake: Look, dynamic_tables) -> None:
+def test_a_database_with_content_is_dropped_by_cascade_only(lake: Look, dynamic_tables: Run) -> None:
     refused = dynamic_tables("drop-database", "sales")
     assert (refused.code, refused.err) == (1, "Database sales in catalog lake is not empty.\n")
     lake("drop-database", "sales", "--cascade")
@@ -83,7 +85,7 @@ def test_a_database_with_content_is_dropped_by_cascade_only(lake: Look, dynamic_
     assert lake("tables") == []
 
 
-def test_a_view_is_made_described_replaced_and_dropped(lake: Look, dynamic_tables, project: Path) -> None:
+def test_a_view_is_made_described_replaced_and_dropped(lake: Look, dynamic_tables: Run, project: Path) -> None:
     (project / "best.sql").write_text("SELECT * FROM daily_revenue\nORDER BY revenue DESC;")
     lake("create-view", "best", "-f", "best.sql", "--comment", "Best days")
     described = lake("describe", "best")
@@ -101,7 +103,7 @@ def test_a_view_is_made_described_replaced_and_dropped(lake: Look, dynamic_table
     assert dynamic_tables("drop-view", "best").code == 1
 
 
-def test_mistakes_in_a_view_have_their_place(dynamic_tables, lake: Look, project: Path) -> None:  # noqa: ARG001
+def test_mistakes_in_a_view_have_their_place(dynamic_tables: Run, lake: Look, project: Path) -> None:  # noqa: ARG001
     (project / "bad.sql").write_text("SELECT a\nFROM WHERE")
     ran = dynamic_tables("create-view", "v", "-f", "bad.sql")
     assert ran.code == 1
@@ -113,7 +115,7 @@ def test_mistakes_in_a_view_have_their_place(dynamic_tables, lake: Look, project
         assert dynamic_tables("create-view", "v", *wrong).code == 2
 
 
-def test_a_function_is_made_described_replaced_and_dropped(lake: Look, dynamic_tables) -> None:
+def test_a_function_is_made_described_replaced_and_dropped(lake: Look, dynamic_tables: Run) -> None:
     python = ("--language", "python", "--as", "shop:net", "--returns", "decimal(10,2)", "--property", "py_files=s3://a/b.zip")
     assert lake("create-function", "Net", *python) == [{"identifier": "lake.sales.Net", "outcome": "created"}]
     described = lake("describe", "NET")
@@ -133,7 +135,7 @@ def test_a_function_is_made_described_replaced_and_dropped(lake: Look, dynamic_t
     assert dynamic_tables("drop-function", "net").code == 1
 
 
-def test_a_dynamic_table_is_described_with_its_statistics(lake: Look, dynamic_tables) -> None:
+def test_a_dynamic_table_is_described_with_its_statistics(lake: Look, dynamic_tables: Run) -> None:
     described = lake("describe", "daily_revenue")
     assert (described["identifier"], described["kind"]) == ("lake.sales.daily_revenue", "dynamic table")
     assert described["value"]["freshness"] == "1 day"
@@ -144,7 +146,7 @@ def test_a_dynamic_table_is_described_with_its_statistics(lake: Look, dynamic_ta
     assert (refused.code, refused.err) == (1, "Table sales.total in catalog lake is not partitioned.\n")
 
 
-def test_what_does_not_exist(lake: Look, dynamic_tables) -> None:  # noqa: ARG001
+def test_what_does_not_exist(lake: Look, dynamic_tables: Run) -> None:  # noqa: ARG001
     for argv, words in (
         (("describe", "nothing"), "There is no table, view, function or database nothing"),
         (("describe", "lake.sales.nothing"), "There is no table, view, function or database lake.sales.nothing"),
@@ -160,7 +162,7 @@ def test_what_does_not_exist(lake: Look, dynamic_tables) -> None:  # noqa: ARG00
         assert ran.err.count("\n") == 1
 
 
-def test_tables_for_a_person(lake: Look, dynamic_tables) -> None:
+def test_tables_for_a_person(lake: Look, dynamic_tables: Run) -> None:
     lake("create-function", "net", "--language", "java", "--as", "com.example.Net")
     for argv, words in (
         (("catalogs",), "lake"),
@@ -176,7 +178,7 @@ def test_tables_for_a_person(lake: Look, dynamic_tables) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
-def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables, project: Path) -> None:
+def test_a_refresh_reads_a_view_and_calls_a_function(lake: Look, dynamic_tables: Run, project: Path) -> None:
     (project / "shop.py").write_text("def twice(x):\n    return None if x is None else 2 * x\n")
     code = (
         "--language",

@@ -12,6 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from airflow_dynamic_tables.cli.main import main
+from tests.cli.conftest import Run
 
 BROKEN = """\
 dynamic_tables:
@@ -24,7 +25,7 @@ dynamic_tables:
 """
 
 
-def test_names_are_completed_by_the_default_catalog_and_database(dynamic_tables, project: Path) -> None:
+def test_names_are_completed_by_the_default_catalog_and_database(dynamic_tables: Run, project: Path) -> None:
     (project / "dags" / "definitions" / "sales.yaml").write_text(
         "dynamic_tables:\n- {name: one, freshness: 1 day, query: SELECT 1 AS a}\n"
         "- {name: two, freshness: 1 day, query: SELECT a FROM lake.sales.one}"
@@ -38,13 +39,13 @@ def test_names_are_completed_by_the_default_catalog_and_database(dynamic_tables,
     ]
 
 
-def test_validate_sound_definitions(dynamic_tables) -> None:
+def test_validate_sound_definitions(dynamic_tables: Run) -> None:
     ran = dynamic_tables("validate")
     assert (ran.code, ran.out) == (0, "")
     assert "2 dynamic tables and 1 source" in ran.err
 
 
-def test_validate_prints_every_mistake_of_every_file(dynamic_tables, project: Path) -> None:
+def test_validate_prints_every_mistake_of_every_file(dynamic_tables: Run, project: Path) -> None:
     folder = project / "dags" / "definitions"
     (folder / "broken.yaml").write_text(BROKEN)
     (folder / "also.yaml").write_text("dynamic_tables: [")
@@ -57,19 +58,19 @@ def test_validate_prints_every_mistake_of_every_file(dynamic_tables, project: Pa
     assert any(":6:5: " in line and "did you mean 'freshness'" in line for line in lines)
 
 
-def test_validate_one_file(dynamic_tables, project: Path) -> None:
+def test_validate_one_file(dynamic_tables: Run, project: Path) -> None:
     file = project / "dags" / "definitions" / "broken.yaml"
     file.write_text(BROKEN)
     assert dynamic_tables("validate", "--definitions", str(file)).code == 1
     assert dynamic_tables("validate", "--definitions", str(file.with_name("sales.yaml"))).code == 0
 
 
-def test_definitions_that_are_not_there(dynamic_tables) -> None:
+def test_definitions_that_are_not_there(dynamic_tables: Run) -> None:
     ran = dynamic_tables("validate", "--definitions", "nowhere")
     assert (ran.code, ran.out, ran.err) == (1, "", "No definitions at nowhere; name their folder with --definitions.\n")
 
 
-def test_where_definitions_are_looked_for(dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_definitions_are_looked_for(dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = project / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -82,7 +83,7 @@ def test_where_definitions_are_looked_for(dynamic_tables, project: Path, monkeyp
     assert json.loads(dynamic_tables("plan", "-o", "json").out) == []
 
 
-def test_plan_is_the_frozen_contract(dynamic_tables, project: Path) -> None:
+def test_plan_is_the_frozen_contract(dynamic_tables: Run, project: Path) -> None:
     line = ["plan", "--definitions", str(project / "dags"), "--schedule-time", "2024-01-02 00:00:00", "--output", "json"]
     ran = dynamic_tables(*line)
     assert (ran.code, ran.err) == (0, "")
@@ -114,7 +115,7 @@ def test_plan_is_the_frozen_contract(dynamic_tables, project: Path) -> None:
     assert total["upstream"] == ["lake.sales.daily_revenue"]
 
 
-def test_plan_takes_tables_before_and_between_options(dynamic_tables) -> None:
+def test_plan_takes_tables_before_and_between_options(dynamic_tables: Run) -> None:
     for argv in (
         ["total", "--definitions", "dags", "--output", "json"],
         ["--definitions", "dags", "sales.total", "--output", "json"],
@@ -123,7 +124,7 @@ def test_plan_takes_tables_before_and_between_options(dynamic_tables) -> None:
         assert [entry["identifier"] for entry in json.loads(dynamic_tables("plan", *argv).out)] == ["lake.sales.total"]
 
 
-def test_plan_shows_what_was_accepted(dynamic_tables, project: Path) -> None:
+def test_plan_shows_what_was_accepted(dynamic_tables: Run, project: Path) -> None:
     file = project / "dags" / "definitions" / "sales.yaml"
     file.write_text(file.read_text().replace("  - name: total\n", "  - name: total\n    format: orc\n    atomicity: none\n"))
     plans = json.loads(dynamic_tables("plan", "-o", "json").out)
@@ -131,17 +132,17 @@ def test_plan_shows_what_was_accepted(dynamic_tables, project: Path) -> None:
     assert "atomicity" in dynamic_tables("plan", "total").out
 
 
-def test_plan_with_an_offset(dynamic_tables) -> None:
+def test_plan_with_an_offset(dynamic_tables: Run) -> None:
     ran = dynamic_tables("plan", "daily_revenue", "--schedule-time", "2024-01-01T23:00:00Z", "-o", "json")
     assert json.loads(ran.out)[0]["partitions"] == [{"ds": "2024-01-01"}]
 
 
-def test_plan_without_a_time_is_for_the_latest_tick(dynamic_tables) -> None:
+def test_plan_without_a_time_is_for_the_latest_tick(dynamic_tables: Run) -> None:
     ran = dynamic_tables("plan", "daily_revenue", "-o", "json")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT00:00:00\+0[12]:00", json.loads(ran.out)[0]["schedule_time"])
 
 
-def test_plan_as_yaml_and_as_a_table(dynamic_tables) -> None:
+def test_plan_as_yaml_and_as_a_table(dynamic_tables: Run) -> None:
     as_yaml = yaml.safe_load(dynamic_tables("plan", "-o", "yaml").out)
     assert [entry["identifier"] for entry in as_yaml] == ["lake.sales.daily_revenue", "lake.sales.total"]
     overview = dynamic_tables("plan").out
@@ -153,14 +154,14 @@ def test_plan_as_yaml_and_as_a_table(dynamic_tables) -> None:
     assert "daily_revenue" not in detail.partition("upstream")[0]
 
 
-def test_plan_of_an_unknown_table(dynamic_tables) -> None:
+def test_plan_of_an_unknown_table(dynamic_tables: Run) -> None:
     ran = dynamic_tables("plan", "daily_revenu")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "No dynamic table daily_revenu is defined; did you mean lake.sales.daily_revenue?\n"
     assert "defined are: lake.sales.daily_revenue, lake.sales.total" in dynamic_tables("plan", "zzz").err
 
 
-def test_plan_of_an_ambiguous_table(dynamic_tables, project: Path) -> None:
+def test_plan_of_an_ambiguous_table(dynamic_tables: Run, project: Path) -> None:
     (project / "dags" / "definitions" / "more.yaml").write_text(
         "dynamic_tables: [{name: lake.other.total, freshness: 1 day, query: SELECT 1 AS one}]"
     )
@@ -169,7 +170,7 @@ def test_plan_of_an_ambiguous_table(dynamic_tables, project: Path) -> None:
     assert "may be any of lake.other.total, lake.sales.total" in ran.err
 
 
-def test_a_broken_definition_hides_no_other_table(dynamic_tables, project: Path) -> None:
+def test_a_broken_definition_hides_no_other_table(dynamic_tables: Run, project: Path) -> None:
     (project / "dags" / "definitions" / "broken.yaml").write_text(BROKEN)
     everything = dynamic_tables("plan", "-o", "json")
     assert everything.code == 1
@@ -178,7 +179,7 @@ def test_a_broken_definition_hides_no_other_table(dynamic_tables, project: Path)
     assert dynamic_tables("plan", "total", "-o", "json").code == 0
 
 
-def test_schema_accepts_what_is_sound(dynamic_tables, project: Path) -> None:
+def test_schema_accepts_what_is_sound(dynamic_tables: Run, project: Path) -> None:
     ran = dynamic_tables("schema")
     assert ran.code == 0
     schema = json.loads(ran.out)
@@ -188,7 +189,7 @@ def test_schema_accepts_what_is_sound(dynamic_tables, project: Path) -> None:
     assert list(Draft202012Validator(schema).iter_errors(yaml.safe_load(BROKEN)))
 
 
-def test_errors_are_one_line_and_debug_shows_where(dynamic_tables) -> None:
+def test_errors_are_one_line_and_debug_shows_where(dynamic_tables: Run) -> None:
     assert dynamic_tables("plan", "zzz").err.count("\n") == 1
     assert "Traceback" in dynamic_tables("plan", "zzz", "--debug").err
 

@@ -131,7 +131,12 @@ def test_the_table_becomes_commands_of_airflow() -> None:
 
 def test_arguments_reach_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Namespace] = []
-    monkeypatch.setattr("airflow_dynamic_tables.cli.commands.refresh.refresh", lambda arguments: seen.append(arguments) or 0)
+
+    def refresh(arguments: Namespace) -> int:
+        seen.append(arguments)
+        return 0
+
+    monkeypatch.setattr("airflow_dynamic_tables.cli.commands.refresh.refresh", refresh)
     line = (
         "refresh sales.t --definitions d --partition ds=2024-01-01/hh=03 --partition ds=a%2Fb --master spark://x --full-refresh"
     )

@@ -47,7 +47,7 @@ def token(dynamic_tables: Any, written: Write) -> str:
     second = dynamic_tables("refresh", "numbers")
     assert second.code == 1
     assert second.out == ""
-    return second.err.split("dynamic-tables abort ")[1].split()[0]
+    return str(second.err.split("dynamic-tables abort ")[1].split()[0])
 
 
 def rows(dynamic_tables: Any) -> list[int]:

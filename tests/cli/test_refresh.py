@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Run
+
 pytestmark = pytest.mark.spark
 
 FAILING = """\
@@ -27,12 +29,12 @@ def _orders(project: Path, ds: str, amounts: list[int]) -> None:
     pq.write_table(pa.table({"customer": ["ada"] * len(amounts), "amount": amounts}), folder / "part.parquet")
 
 
-def _rows(dynamic_tables, table: str) -> list[dict[str, object]]:
+def _rows(dynamic_tables: Run, table: str) -> list[dict[str, object]]:
     shown = json.loads(dynamic_tables("show", table, "--rows", "100", "-o", "json").out)
     return sorted(shown["rows"], key=str)
 
 
-def test_refreshes_from_first_version_to_partition(dynamic_tables, project: Path) -> None:
+def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project: Path) -> None:
     first = dynamic_tables("refresh", "daily_revenue", "--schedule-time", "2024-01-02 00:00:00", "-o", "json")
     assert first.code == 0, first.err
     made = json.loads(first.out)
@@ -78,7 +80,7 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables, project: Path
     assert {"begin", "spark", "commit"} <= history[2]["seconds"].keys()
 
 
-def test_a_failing_query_leaves_the_last_version(dynamic_tables, project: Path) -> None:
+def test_a_failing_query_leaves_the_last_version(dynamic_tables: Run, project: Path) -> None:
     file = project / "dags" / "definitions" / "sales.yaml"
     file.write_text(file.read_text() + FAILING)
     assert dynamic_tables("refresh", "fragile").code == 0
@@ -100,7 +102,7 @@ def test_a_failing_query_leaves_the_last_version(dynamic_tables, project: Path) 
     assert not list((project / "airflow").rglob(f"*{history[0]['token']}*"))
 
 
-def test_ctrl_c_aborts_the_stage(dynamic_tables, project: Path) -> None:
+def test_ctrl_c_aborts_the_stage(dynamic_tables: Run, project: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", "refresh", "daily_revenue"]
     with subprocess.Popen(
@@ -127,7 +129,7 @@ def test_ctrl_c_aborts_the_stage(dynamic_tables, project: Path) -> None:
         (["daily_revenu"], 1, "did you mean lake.sales.daily_revenue?"),
     ],
 )
-def test_what_cannot_be_refreshed(dynamic_tables, argv: list[str], code: int, message: str) -> None:
+def test_what_cannot_be_refreshed(dynamic_tables: Run, argv: list[str], code: int, message: str) -> None:
     ran = dynamic_tables("refresh", *argv)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err.splitlines()[-1]
@@ -135,7 +137,7 @@ def test_what_cannot_be_refreshed(dynamic_tables, argv: list[str], code: int, me
 
 
 def test_a_missing_java_and_a_missing_spark_say_what_to_do(
-    dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch
+    dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(project / "nowhere"))
     assert "openjdk-17" in dynamic_tables("refresh", "daily_revenue").err.splitlines()[-1]

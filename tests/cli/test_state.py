@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cli.conftest import Run
 
-def test_a_defined_table_is_listed_before_it_exists(dynamic_tables) -> None:
+
+def test_a_defined_table_is_listed_before_it_exists(dynamic_tables: Run) -> None:
     listed = json.loads(dynamic_tables("list", "-o", "json").out)
     assert [entry["identifier"] for entry in listed] == ["lake.sales.daily_revenue", "lake.sales.total"]
     assert listed[0]["workflow_id"] == "dynamic_table__lake__sales__daily_revenue"
     assert listed[0]["version"] is None
 
 
-def test_create_registers_alters_and_leaves_alone(dynamic_tables, project: Path) -> None:
+def test_create_registers_alters_and_leaves_alone(dynamic_tables: Run, project: Path) -> None:
     def create(*tables: str) -> dict[str, str]:
         created = json.loads(dynamic_tables("create", *tables, "-o", "json").out)
         return {entry["identifier"]: entry["registration"] for entry in created}
@@ -26,7 +28,7 @@ def test_create_registers_alters_and_leaves_alone(dynamic_tables, project: Path)
     assert create() == {"lake.sales.daily_revenue": "unchanged", "lake.sales.total": "altered"}
 
 
-def test_show_what_was_created(dynamic_tables) -> None:
+def test_show_what_was_created(dynamic_tables: Run) -> None:
     missing = dynamic_tables("show", "total")
     assert missing.code == 1
     assert "dynamic-tables create lake.sales.total" in missing.err
@@ -37,7 +39,7 @@ def test_show_what_was_created(dynamic_tables) -> None:
     assert "lake.sales.total" in dynamic_tables("show", "total").out
 
 
-def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables, project: Path) -> None:
+def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables: Run, project: Path) -> None:
     dynamic_tables("create")
     (project / "dags" / "definitions" / "sales.yaml").write_text(
         "dynamic_tables: [{name: lake.sales.other, freshness: 1 day, query: SELECT 1 AS one}]"
@@ -48,20 +50,20 @@ def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables, project
     assert dynamic_tables("show", "total").code == 1
 
 
-def test_an_empty_history_says_so(dynamic_tables) -> None:
+def test_an_empty_history_says_so(dynamic_tables: Run) -> None:
     ran = dynamic_tables("history", "total")
     assert (ran.code, ran.out, ran.err) == (0, "", "No refresh of lake.sales.total is recorded.\n")
     assert json.loads(dynamic_tables("history", "-o", "json").out) == []
 
 
-def test_gc_with_nothing_to_do(dynamic_tables) -> None:
+def test_gc_with_nothing_to_do(dynamic_tables: Run) -> None:
     swept = json.loads(dynamic_tables("gc", "-o", "json").out)
     nothing = {"expired": 0, "deleted_files": 0, "deleted_bytes": 0, "pruned": 0}
     assert swept == {"aborted": [], "completed": [], "kept": [], "failed": [], **nothing}
     assert dynamic_tables("gc").code == 0
 
 
-def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables, project: Path) -> None:
+def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables: Run, project: Path) -> None:
     for _ in range(2):
         ran = dynamic_tables("db", "upgrade", "--database-url", f"sqlite:///{project}/other.db")
         assert (ran.code, ran.out) == (0, "")
@@ -69,7 +71,7 @@ def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables, proje
     assert not (project / "airflow").exists()
 
 
-def test_db_upgrade_makes_the_databases_of_catalogs_too(dynamic_tables, project: Path) -> None:
+def test_db_upgrade_makes_the_databases_of_catalogs_too(dynamic_tables: Run, project: Path) -> None:
     catalogs = "catalogs: [{name: lake, connection-params: {url: 'sqlite:///lake.db'}}, {name: scratch, type: memory}]"
     (project / "mine.yaml").write_text(catalogs)
     ran = dynamic_tables("db", "upgrade", "--database-url", f"sqlite:///{project}/other.db", "--catalogs", "mine.yaml")
@@ -77,7 +79,7 @@ def test_db_upgrade_makes_the_databases_of_catalogs_too(dynamic_tables, project:
     assert (project / "lake.db").is_file()
 
 
-def test_the_option_wins_over_the_environment(dynamic_tables, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_option_wins_over_the_environment(dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNAMIC_TABLES_DATABASE_URL", f"sqlite:///{project}/environment.db")
     dynamic_tables("create", "total")
     assert (project / "environment.db").exists()
@@ -85,7 +87,7 @@ def test_the_option_wins_over_the_environment(dynamic_tables, project: Path, mon
     assert (project / "option.db").exists()
 
 
-def test_catalogs_file_beside_the_definitions(dynamic_tables, project: Path) -> None:
+def test_catalogs_file_beside_the_definitions(dynamic_tables: Run, project: Path) -> None:
     (project / "dags" / "catalogs.yaml").write_text("catalogs: [{name: elsewhere, type: sql}]")
     ran = dynamic_tables("create", "total")
     assert ran.code == 1
@@ -102,7 +104,7 @@ def test_catalogs_file_beside_the_definitions(dynamic_tables, project: Path) -> 
         ("postgresql://nobody:secret@127.0.0.1:1/none", "Cannot reach postgresql+psycopg://nobody:***@127.0.0.1:1/none"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_one_line(dynamic_tables, url: str, message: str) -> None:
+def test_a_database_that_cannot_be_used_is_one_line(dynamic_tables: Run, url: str, message: str) -> None:
     ran = dynamic_tables("history", "--database-url", url)
     assert (ran.code, ran.out) == (1, "")
     assert message in ran.err

@@ -307,7 +307,7 @@ def _fastest(call: object) -> float:
     durations = []
     for _ in range(3):
         start = time.process_time()
-        assert call() is not None  # type: ignore[operator]
+        assert call() is not None
         durations.append(time.process_time() - start)
     return min(durations)
 

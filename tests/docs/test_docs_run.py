@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.command_table import COMMANDS, Group
+from airflow_dynamic_tables.cli.arguments import Group
+from airflow_dynamic_tables.cli.command_table import COMMANDS
 from tests.support.metastore import HiveMetastore
 
 ROOT = Path(__file__).parents[2]
@@ -132,8 +133,11 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     missing = []
     for command in COMMANDS:
-        lines = [(f"{command.name} {inner.name}", inner) for inner in command.commands] if isinstance(command, Group) else []
-        for line, entry in lines or [(command.name, command)]:
+        if isinstance(command, Group):
+            lines = {f"{command.name} {inner.name}": inner for inner in command.commands}
+        else:
+            lines = {command.name: command}
+        for line, entry in lines.items():
             missing += [] if f"dynamic-tables {line}" in text else [line]
             flags = (argument.flags[-1] for argument in entry.arguments if argument.flags[-1].startswith("--"))
             missing += [flag for flag in flags if flag not in text]

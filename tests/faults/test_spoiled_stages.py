@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def result_of(plan: RefreshPlan) -> RefreshResult:
     return RefreshResult.from_json(read_text(plan.result_location))
 
 
-def claiming(**changes: object) -> Spoil:
+def claiming(**changes: Any) -> Spoil:
     """A job that wrote the right files and says something else."""
     return lambda plan: write_text(plan.result_location, replace(result_of(plan), **changes).to_json())
 

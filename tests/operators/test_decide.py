@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ ANSWERED = {"params_input": {}, "responded_by_user": {"id": "1", "name": "jane"}
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as opened:
         yield opened
@@ -78,7 +78,8 @@ class Context(dict[str, Any]):
 
     @property
     def event(self) -> Mapping[str, Any] | None:
-        return self["outlet_events"][ASSET].extra
+        extra: Mapping[str, Any] | None = self["outlet_events"][ASSET].extra
+        return extra
 
 
 def operator(table: DynamicTable) -> DecideOperator:

@@ -40,7 +40,7 @@ def test_it_remembers_what_it_was_told_before_a_restart(metastore: HiveMetastore
 
 
 def test_nobody_else_on_the_network_can_reach_it(metastore: HiveMetastore) -> None:
-    outside = next((info[4][0] for info in socket.getaddrinfo(socket.gethostname(), metastore.port, socket.AF_INET)), None)
+    outside = next((str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), metastore.port, socket.AF_INET)), None)
     if outside is None or outside.startswith("127."):
         outside = "127.0.0.2"  # another address of this machine, which a wildcard would answer on
     with pytest.raises(OSError), socket.create_connection((outside, metastore.port), timeout=5):  # noqa: PT011 - any will do

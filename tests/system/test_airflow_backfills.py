@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -100,7 +101,7 @@ def test_two_tables_and_overlapping_dates_and_a_run_by_hand(stack: Stack, folder
         (folder / name / "awake").touch()
     stack.until_state(dag("one"), by_hand, "success", seconds=400)
     for name in TABLES:
-        until(f"backfill of {name}", lambda name=name: succeeded(stack, name), 400)
+        until(f"backfill of {name}", partial(succeeded, stack, name), 400)
         assert content(stack, name) == {"2024-01-01": 1, "2024-01-02": 2, "2024-01-03": 3}
         check_events(stack, name)
 

@@ -53,7 +53,7 @@ def _with_child(path: Path) -> Path:
 
 
 async def fired(waiting: UpstreamTrigger) -> dict[str, Any]:
-    return (await anext(waiting.run())).payload
+    return dict((await anext(waiting.run())).payload)
 
 
 def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:

@@ -62,7 +62,7 @@ class Steps:
 def run(
     workspace: Workspace,
     request: RefreshRequest,
-    submit: Callable[[RefreshPlan], None],
+    submit: Callable[[RefreshPlan], object],
     on_lost: Callable[[], None] | None = None,
 ) -> Version | Skipped:
     """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.

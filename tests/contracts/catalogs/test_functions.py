@@ -103,5 +103,5 @@ def test_values_are_copied_in_and_out(sales: ReadableWritableCatalog) -> None:
     properties = {"a": "1"}
     sales.create_function(NET, CatalogFunction("C", properties=properties))
     properties["a"] = "2"
-    sales.get_function(NET).properties["a"] = "3"  # type: ignore[index]
+    sales.get_function(NET).properties["a"] = "3"
     assert sales.get_function(NET).properties == {"a": "1"}

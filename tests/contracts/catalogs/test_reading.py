@@ -64,16 +64,11 @@ def test_what_is_missing(filled: Filled) -> None:
     for missing in (path, ObjectPath("missing", "missing")):
         assert not catalog.table_exists(missing)
         assert not catalog.partition_exists(missing, {"ds": "1"})
-        for call in (
-            lambda missing=missing: catalog.get_table(missing),
-            lambda missing=missing: catalog.get_partitions(missing),
-            lambda missing=missing: catalog.get_table_statistics(missing),
-            lambda missing=missing: catalog.get_column_statistics(missing),
-        ):
+        for look in (catalog.get_table, catalog.get_partitions, catalog.get_table_statistics, catalog.get_column_statistics):
             with pytest.raises(
                 TableNotFoundError, match=rf"^Table \(or view\) {missing} does not exist in catalog {catalog.name}.$"
             ):
-                call()
+                look(missing)
         with pytest.raises(PartitionNotFoundError):
             catalog.get_partition(missing, {"ds": "1"})
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogTable,
+    JobState,
+    RefreshHandler,
+)
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
@@ -76,9 +83,11 @@ def test_dots_in_names_confuse_nothing(catalog: ReadableWritableCatalog, limits:
 
 def test_values_are_copied_in_and_out(sales: ReadableWritableCatalog, limits: Limits) -> None:
     options = {"a": "1"}
-    sales.create_table(PATH, replace(limits.kept(TABLE), options=options))
+    table = limits.kept(TABLE)
+    assert isinstance(table, CatalogTable)
+    sales.create_table(PATH, replace(table, options=options))
     options["a"] = "2"
-    sales.get_table(PATH).options["a"] = "3"  # type: ignore[index]
+    sales.get_table(PATH).options["a"] = "3"
     assert sales.get_table(PATH).options == {"a": "1"}
 
 
@@ -124,6 +133,7 @@ def test_altering_replaces_the_whole_value(sales: ReadableWritableCatalog, table
 
 def test_the_state_of_a_job_is_kept(sales: ReadableWritableCatalog, limits: Limits) -> None:
     running = limits.kept(DYNAMIC)
+    assert isinstance(running, CatalogDynamicTable)
     sales.create_table(PATH, running)
     suspended = replace(running, refresh_handler=RefreshHandler(RefreshMode.FULL, JobState.SUSPENDED))
     sales.alter_table(PATH, suspended)

@@ -448,7 +448,7 @@ class TestRefreshes:
         assert ledger.prune(NOON - timedelta(days=30)) == 5
         kept = {refresh.token for refresh in ledger.list_refreshes()}
         assert kept == {"new", "last success", "running", "quarantined", "only success of another"}
-        assert {stage.state for stage in ledger.list_stages(states=StageState)} == {"OPEN", "QUARANTINED", "ABORTED"}
+        assert {stage.state for stage in ledger.list_stages(states=tuple(StageState))} == {"OPEN", "QUARANTINED", "ABORTED"}
         assert ledger.prune(NOON - timedelta(days=30)) == 0
 
 

@@ -88,7 +88,9 @@ def test_other_json_is_refused_by_name(document: type[Document], other: str) -> 
 
 
 def plan(schedule_time: datetime) -> RefreshPlan:
-    return RefreshPlan("t", "a.b.c", schedule_time, "FULL", "because", "SELECT 1", "SELECT 1", "/stage/t", "parquet", True)
+    return RefreshPlan(
+        "t", "a.b.c", schedule_time, RefreshAction.FULL, "because", "SELECT 1", "SELECT 1", "/stage/t", "parquet", True
+    )
 
 
 @pytest.mark.parametrize("field", ["sources", "partitions", "partition_keys", "schedule_time"])

@@ -193,7 +193,8 @@ def test_a_schedule_of_its_own_skips_nothing_either(cron: str, freshness: str, t
         for formatters in (DAY, HOUR):
             count = Counter(name for tick in found for name in planned(tick, freshness, formatters, timezone))
             # The partition in which the last tick lies is left to the next one.
-            end = wall(found[-1]).replace(minute=0, **({"hour": 0} if formatters is DAY else {}))
+            end = wall(found[-1]).replace(minute=0)
+            end = end.replace(hour=0) if formatters is DAY else end
             assert shown(wall(found[0]), end, pattern_of(formatters), timezone) <= set(count), formatters
 
 
@@ -368,10 +369,10 @@ def test_no_predicate_without_partitions_of_the_same_keys(partitions: list[dict[
         str(PartitionSet.of(partitions).predicate)
 
 
-def selected(condition: sqlglot.exp.Expression, rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
+def selected(condition: sqlglot.exp.Expr, rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
     """The rows for which a predicate is true, worked out from its syntax tree."""
 
-    def holds(node: sqlglot.exp.Expression, row: dict[str, str]) -> bool:
+    def holds(node: sqlglot.exp.Expr, row: dict[str, str]) -> bool:
         match node:
             case sqlglot.exp.Paren():
                 return holds(node.this, row)

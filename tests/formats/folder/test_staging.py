@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -228,8 +227,12 @@ def test_two_at_once_take_different_numbers(folder: FolderBench) -> None:
     folder.refresh({"0": [0]}, "0")
     staged = folder.stage("t1", "1")
     result = folder.write(staged, {"1": [1]})
-    begun: list[Callable[[], Version]] = [lambda: folder.refresh({"2": [2]}, "2")]
-    version = staged.commit(CommitRequest(result, NOON), lambda: begun.pop()() and None)
+    refreshes = iter([{"2": [2]}])
+
+    def overtake() -> None:
+        folder.refresh(next(refreshes), "2")
+
+    version = staged.commit(CommitRequest(result, NOON), overtake)
     assert version.number == 3
     assert folder.rows() == {"0": [0], "1": [1], "2": [2]}
 

@@ -47,7 +47,8 @@ class LosingCatalog(SqlCatalog):
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[LosingCatalog]:
-    with LosingCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/warehouse") as catalog:
+    catalog = LosingCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/warehouse")
+    with catalog:
         yield catalog
 
 
@@ -82,7 +83,7 @@ def test_every_commit_is_one_snapshot(lake: Bench, catalog: Catalog) -> None:
 def test_totals_of_the_summary_are_right(lake: Bench, catalog: Catalog) -> None:
     lake.refresh({"1": [1, 1], "2": [2], "3": [3]})
     lake.refresh({"2": [20, 21, 22]}, "2", "3")
-    summary = catalog.load_table(NAME).current_snapshot().summary  # type: ignore[union-attr]
+    summary = catalog.load_table(NAME).current_snapshot().summary
     wanted = {"added-data-files": "1", "deleted-data-files": "2", "added-records": "3", "deleted-records": "2"}
     totals = {"total-data-files": "2", "total-records": "5"}
     assert {key: summary[key] for key in wanted | totals} == wanted | totals

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogPartition, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -144,7 +145,7 @@ def test_partitions_may_lie_anywhere(workspace: Workspace, spark: SparkSession, 
     assert (
         binding
         == RefreshPlan.from_json(
-            RefreshPlan("t", "i", MARCH, "FULL", "r", "s", "q", "s", "parquet", True, sources=(binding,)).to_json()
+            RefreshPlan("t", "i", MARCH, RefreshAction.FULL, "r", "s", "q", "s", "parquet", True, sources=(binding,)).to_json()
         ).sources[0]
     )
     found = read(spark, binding)
@@ -158,7 +159,7 @@ def test_a_refresh_reads_from_the_metastore(
 ) -> None:
     plain_spark.sql(f"CREATE TABLE {DATABASE}.t STORED AS ORC AS SELECT id, id * 2 AS twice FROM range(5)")
     made = request_(tmp_path, f"SELECT id, twice FROM hms.{DATABASE}.t WHERE id < 3")
-    version = run(workspace, made, lambda plan: refresh(spark, plan) and None)
+    version = run(workspace, made, lambda plan: refresh(spark, plan))
     assert isinstance(version, Version)
     assert version.sources[f"hms.{DATABASE}.t"].startswith("files:")
     rows = sample(workspace, made.table.identifier, 10)

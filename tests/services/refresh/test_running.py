@@ -116,8 +116,8 @@ def test_a_suspended_table_is_skipped_until_somebody_resumes_it(workspace: Works
 
     put(JobState.SUSPENDED)
     reason = Reason(ReasonCode.SUSPENDED, "lake.sales.numbers is suspended; resume it to refresh again")
-    for token, more in (("t2", {}), ("t3", {"full_refresh": True})):
-        assert run(workspace, replace(request_, token=token, **more), write_numbers) == Skipped(reason)
+    for token, full_refresh in (("t2", False), ("t3", True)):
+        assert run(workspace, replace(request_, token=token, full_refresh=full_refresh), write_numbers) == Skipped(reason)
         refresh = workspace.ledger.get_refresh(token)
         assert refresh is not None
         assert (refresh.state, refresh.action, refresh.reason) == ("SKIPPED", "SKIP", reason.text)
@@ -321,7 +321,9 @@ def test_a_child_needs_its_parents_own_latest_tick(workspace: Workspace, request
 def test_to_refresh_no_partition_is_nothing_to_do(workspace: Workspace, request_: RefreshRequest) -> None:
     run(workspace, request_, write_numbers)
     nothing = replace(request_, token="t2", partitions=NO_PARTITIONS)
-    assert run(workspace, nothing, pytest.fail) == Skipped(Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
+    assert run(workspace, nothing, lambda plan: pytest.fail(f"submitted {plan}")) == Skipped(
+        Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh")
+    )
     refresh = workspace.ledger.get_refresh("t2")
     assert refresh is not None
     assert (refresh.state, refresh.action, refresh.partitions) == (RefreshState.SKIPPED, "SKIP", NO_PARTITIONS)

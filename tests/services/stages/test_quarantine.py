@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def requested(tmp_path: Path, clock: Clock) -> Make:
     path.write_text(YAML)
     definitions = load_definitions(path)
 
-    def make(token: str, table: str = "numbers", **fields: object) -> RefreshRequest:
+    def make(token: str, table: str = "numbers", **fields: Any) -> RefreshRequest:
         clock.time += timedelta(seconds=1)
         found = definitions.tables[TableIdentifier("lake", "sales", table)]
         return replace(RefreshRequest(found, definitions.sources, clock.time, token, f"dag/{token}/refresh"), **fields)
