@@ -38,7 +38,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 
@@ -48,7 +48,7 @@ table = definitions.tables[TableIdentifier("lake", "bench", "days")]
 started = time.perf_counter()
 with open_workspace(Settings(f"sqlite:///{home}/state.db", f"file://{home}/warehouse")) as workspace:
     request = RefreshRequest(table, definitions.sources, datetime.now(UTC), str(uuid4()), "bench")
-    run(workspace, request, lambda plan: submit(plan, table.spark, sys.argv[2], lambda line: None))
+    run(workspace, request, lambda plan: SparkSubmitRunner(table.spark, sys.argv[2]).run(plan, {}))
     seconds = time.perf_counter() - started
     steps = dict(workspace.ledger.get_refresh(request.token).seconds)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

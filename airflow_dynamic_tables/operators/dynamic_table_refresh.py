@@ -43,7 +43,7 @@ from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
-from airflow_dynamic_tables.runners.spark_submit import job_failure, last_words
+from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -239,9 +239,9 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
 
     def _submit_failure(self, error: Exception) -> JobFailedError:
         """The error of a spark-submit that ended before the job could speak, or did not even begin."""
-        process, tail = self._spark_submit(), self._log_tail()
-        message = last_words(tail, process.returncode) if process and tail else str(error)
-        return JobFailedError(message, log_tail="\n".join(tail))
+        process = self._spark_submit()
+        tail = self._log_tail()
+        return submit_failure(tail, process.returncode) if process and tail else JobFailedError(str(error))
 
     def _log_tail(self) -> list[str]:
         return list(getattr(self._hook, "_last_submit_log_lines", ()))

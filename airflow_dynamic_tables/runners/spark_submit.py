@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 
@@ -54,42 +57,57 @@ def spark_submit_command(binary: str, plan_location: str, settings: SparkSetting
     ]
 
 
-def submit(plan: RefreshPlan, settings: SparkSettings, master: str, on_line: Callable[[str], None]) -> None:
-    """Run the job with spark-submit on this machine and wait for it; an exception in the caller kills it.
+@dataclass(slots=True)
+class SparkSubmitRunner(Runner):
+    """spark-submit as a child process on this machine.
 
     :param on_line: gets every line of its output.
-    :raises ConfigurationError: when spark-submit or Java is missing.
-    :raises JobFailedError: when the job failed, in Spark's own words.
     """
-    environ = {**os.environ, **settings.env_vars}
-    check_java(environ)
-    command = spark_submit_command(find_spark_submit(environ), plan.plan_location, settings, master)
 
-    tail: list[str] = []
-    with subprocess.Popen(
-        command,
-        env=spark_environment(environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                tail = [*tail, line.rstrip("\n")][-_LOG_TAIL:]
-                on_line(tail[-1])
-            code = process.wait()
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
+    settings: SparkSettings
+    master: str
+    on_line: Callable[[str], None] = lambda _line: None
+    _process: subprocess.Popen[str] | None = None
 
-    if code != 0:
-        raise job_failure(plan, tail) or JobFailedError(last_words(tail, code), log_tail="\n".join(tail))
+    def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
+        """See :meth:`Runner.run`."""
+        environ = {**os.environ, **self.settings.env_vars, **environment}
+        check_java(environ)
+        command = spark_submit_command(find_spark_submit(environ), plan.plan_location, self.settings, self.master)
+        tail: deque[str] = deque(maxlen=_LOG_TAIL)
+        with subprocess.Popen(
+            command,
+            env=spark_environment(environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as self._process:
+            try:
+                for line in self._process.stdout or ():
+                    tail.append(line.rstrip("\n"))
+                    self.on_line(tail[-1])
+                code = self._process.wait()
+            except BaseException:
+                _kill(self._process)
+                raise
+        if code != 0:
+            raise job_failure(plan, tail) or submit_failure(tail, code)
+
+    def stop(self) -> None:
+        """See :meth:`Runner.stop`."""
+        if self._process is not None and self._process.poll() is None:
+            _kill(self._process)
 
 
-def job_failure(plan: RefreshPlan, log_tail: Sequence[str] = ()) -> JobFailedError | None:
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill spark-submit with everything that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def job_failure(plan: RefreshPlan, log_tail: Iterable[str] = ()) -> JobFailedError | None:
     """The error that the job left beside its stage; ``None`` when it did not get so far."""
     try:
         error = JobError.from_json(read_text(plan.error_location))
@@ -98,8 +116,13 @@ def job_failure(plan: RefreshPlan, log_tail: Sequence[str] = ()) -> JobFailedErr
     return JobFailedError(error.message, application_id=error.application_id, log_tail="\n".join(log_tail))
 
 
-def last_words(tail: Sequence[str], code: int) -> str:
-    """The line that says most when Spark died before the job could speak."""
-    java = [line for line in tail if line.startswith("Exception in thread")]
-    telling = [line for line in reversed(tail) if "Exception" in line or "Error" in line]
-    return f"spark-submit ended with code {code}: {[*java, *telling, *reversed(tail), 'no output'][0].strip()}"
+def submit_failure(tail: Iterable[str], code: int) -> JobFailedError:
+    """The error of a spark-submit that ended before the job could speak.
+
+    :param tail: the last lines of its output, of which the one that says most is the message.
+    """
+    lines = list(tail)
+    java = [line for line in lines if line.startswith("Exception in thread")]
+    telling = [line for line in reversed(lines) if "Exception" in line or "Error" in line]
+    last_words = [*java, *telling, *reversed(lines), "no output"][0].strip()
+    return JobFailedError(f"spark-submit ended with code {code}: {last_words}", log_tail="\n".join(lines))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
@@ -42,7 +42,7 @@ NEXT = Attempt("next", {"2": [20]}, "somebody else", planned=("2",))
 def refresh_by_spark(site: Site, attempt: Attempt) -> object:
     """Run an attempt whose job is Spark's."""
     with site.open() as workspace:
-        return run(workspace, site.request(attempt), lambda plan: submit(plan, SPARK, "local[2]", lambda _: None))
+        return run(workspace, site.request(attempt), lambda plan: SparkSubmitRunner(SPARK, "local[2]").run(plan, {}))
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:

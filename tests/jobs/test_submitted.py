@@ -12,7 +12,7 @@ from airflow_dynamic_tables.clients.files import read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
 
@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(plan: RefreshPlan) -> list[str]:
     lines: list[str] = []
     write_text(plan.plan_location, plan.to_json())
-    submit(plan, SETTINGS, "local[2]", lines.append)
+    SparkSubmitRunner(SETTINGS, "local[2]", lines.append).run(plan, {})
     return lines
 
 
@@ -64,7 +64,7 @@ def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:
 
 def test_a_job_that_dies_before_it_can_speak_is_quoted(plan: Plan) -> None:
     with pytest.raises(JobFailedError, match=r"spark-submit ended with code 1: .*_plan\.json"):
-        submit(plan("SELECT 1"), SETTINGS, "local[2]", lambda _: None)
+        SparkSubmitRunner(SETTINGS, "local[2]").run(plan("SELECT 1"), {})
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])
@@ -72,4 +72,4 @@ def test_a_missing_java_is_one_sentence(plan: Plan, monkeypatch: pytest.MonkeyPa
     environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     monkeypatch.setattr(os, "environ", environ | {"PATH": str(tmp_path)} | ({"JAVA_HOME": home} if home else {}))
     with pytest.raises(ConfigurationError, match=r"There is no java .*; Spark needs Java 17: apt-get install"):
-        submit(plan("SELECT 1"), SETTINGS, "local[2]", lambda _: None)
+        SparkSubmitRunner(SETTINGS, "local[2]").run(plan("SELECT 1"), {})

@@ -11,7 +11,6 @@ from _thread import interrupt_main
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Event
 from uuid import uuid4
 
@@ -24,7 +23,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -69,12 +68,13 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
 
 def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
     lost = Event()
+    # Spark's log is for --debug; when the job fails, its last words are in the error.
+    on_line = progress.line if arguments.debug else lambda _line: None
+    runner = SparkSubmitRunner(request.table.spark, arguments.master, on_line)
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")
-        spark_settings = request.table.spark
-        spark_settings = replace(spark_settings, env_vars={**spark_settings.env_vars, **job_environment(workspace, plan)})
-        submit(plan, spark_settings, arguments.master, progress.line if arguments.debug else _ignore)
+        runner.run(plan, job_environment(workspace, plan))
         progress.step("commit")
 
     def stop() -> None:
@@ -88,10 +88,6 @@ def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, pr
         if lost.is_set():
             raise ConflictError(f"Somebody else took over the refresh of {request.table.identifier} meanwhile.") from None
         raise
-
-
-def _ignore(line: str) -> None:
-    """Spark's log is for ``--debug``; when the job fails, its last words are in the error."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
@@ -83,7 +83,7 @@ def test_a_plain_spark_reads_what_was_refreshed(
         request = RefreshRequest(table, definitions.sources, at, token=token, owner=token, full_refresh=full)
 
         def job(plan: RefreshPlan) -> None:
-            submit(plan, SETTINGS, "local[2]", lambda _: None)
+            SparkSubmitRunner(SETTINGS, "local[2]").run(plan, {})
 
         version = run(workspace, request, job)
         assert isinstance(version, Version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.runners.spark_submit import submit
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -96,8 +95,7 @@ def test_two_are_read_and_a_third_is_written(workspace: Workspace, definitions: 
         plans.append(plan.to_json())
         with psycopg.connect(shop) as writer:  # after the plan was made: of no concern to this refresh
             writer.execute("UPDATE crm.orders SET amount = 0")
-        settings = replace(definitions.tables[TOTALS].spark, env_vars=job_environment(workspace, plan))
-        submit(plan, settings, "local[1]", lambda _: None)
+        SparkSubmitRunner(definitions.tables[TOTALS].spark, "local[1]").run(plan, job_environment(workspace, plan))
 
     version = run(workspace, request(definitions, "totals"), spark)
     assert isinstance(version, Version)
