@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -20,12 +21,13 @@ from pyiceberg.expressions import In
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 
 PARTITIONS = 1000
 ROUNDS = 7
@@ -56,11 +58,12 @@ def commit_ours(catalog: Catalog, name: str) -> float:
     """Seconds that our commit of a stage takes."""
     token = str(uuid4())
     planned = tuple({"ds": day} for day in DAYS)
-    staged = IcebergStaging(catalog).stage(StagingContext(token, "bench", name, ("ds",), PartitionSet.of(planned)))
+    staged = IcebergTable(IcebergStore("bench", catalog, nullcontext), ObjectPath("bench", name)).stage(token)
     files = tuple(StagedFile(path, size) for path, size in write_files(staged.begin()))
     result = RefreshResult(token, "bench", PARTITIONS, files, COLUMNS, planned)
     started = time.perf_counter()
-    staged.commit(CommitRequest(result, datetime.now(UTC)), lambda: None)
+    request = CommitRequest(result, datetime.now(UTC), partition_keys=("ds",), partitions=PartitionSet.of(planned))
+    staged.commit(request, lambda: None)
     return time.perf_counter() - started
 
 

@@ -27,6 +27,7 @@ from airflow_dynamic_tables.catalog.values import (
     TableStatistics,
 )
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
+from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import ConfigurationError, FunctionNotFoundError, PartitionNotFoundError
@@ -100,6 +101,10 @@ class ReadableCatalog(ABC):
 
     def upgrade(self) -> None:
         """Bring the schema of its own state to this release, before ``open``; idempotent. Most catalogs have none."""
+
+    def stores(self) -> tuple[Store, ...]:
+        """Where its tables can lie, for the formats that work there; none when it keeps nothing but their metadata."""
+        return ()
 
     @abstractmethod
     def list_databases(self) -> list[str]:

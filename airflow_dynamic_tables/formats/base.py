@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_dynamic_tables.clients.files import Deleted
-from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
@@ -23,28 +22,19 @@ from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundE
 
 
 @dataclass(frozen=True, slots=True)
-class StagingContext:
-    """Which table is staged by which refresh. ``partitions`` is the set to replace."""
-
-    token: str
-    database: str
-    table: str
-    partition_keys: tuple[str, ...] = ()
-    partitions: PartitionSet = WHOLE_TABLE
-    comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """What a commit records in the table's own metadata beside the rows.
+    """What a commit makes of a table: the rows that the job wrote instead of those of ``partitions``.
 
+    ``partition_keys`` and ``comment`` are those of the definition.
     ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
     """
 
     result: RefreshResult
     data_timestamp: datetime | None
     sources: Mapping[str, str] = field(default_factory=dict)
+    partition_keys: tuple[str, ...] = ()
+    partitions: PartitionSet = WHOLE_TABLE
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +43,17 @@ class TableContent:
 
     ``format`` is that of the files. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
     has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
+    With ``table``, Spark reads the snapshot by that name instead, through a catalog of its own.
     """
 
     snapshot: str
-    files: tuple[str, ...]
-    schema: str
+    files: tuple[str, ...] = ()
+    schema: str | None = None
     format: str = "parquet"
     base_path: str | None = None
     partition_keys: tuple[str, ...] = ()
     parts: tuple[SourcePart, ...] = ()
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class RowCounts:
 
 
 class StagedTable(ABC):
-    """The stage of one refresh of one table. Every method is idempotent by token."""
+    """The stage of one refresh of one table, known by its token. Every method is idempotent."""
 
     @abstractmethod
     def begin(self) -> str:
@@ -143,41 +135,45 @@ class StagedTable(ABC):
         """Delete the stage's files; missing ones are fine. Never called while the commit might still land."""
 
 
-class SupportsStaging(ABC):
-    """A format that can stage; one that cannot is refused unless the user says ``atomicity: none``.
+class LakeTable(ABC):
+    """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
 
-    Beside staging it reads what is committed. Every method may raise CatalogUnavailableError.
+    A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
+    of a commit; then somebody has to say ``atomicity: none``.
     """
 
+    is_atomic: ClassVar[bool] = True
+
     @abstractmethod
-    def stage(self, context: StagingContext) -> StagedTable:
+    def stage(self, token: str) -> StagedTable:
         """The stage of one refresh; touches nothing yet."""
 
     @abstractmethod
-    def current(self, path: ObjectPath) -> Version | None:
-        """The table's current version; ``None`` before the first commit."""
+    def current(self) -> Version | None:
+        """The current version; ``None`` before the first commit."""
 
     @abstractmethod
-    def versions(self, path: ObjectPath) -> list[Version]:
+    def versions(self) -> list[Version]:
         """All versions that are still kept, oldest first."""
 
     @abstractmethod
-    def read(self, path: ObjectPath) -> TableContent:
+    def read(self, spark_name: str | None = None) -> TableContent:
         """The table as it is now, bound to its snapshot.
 
+        :param spark_name: the name by which a catalog of Spark's own has it, if one is configured.
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
-        :raises UnsupportedError: when reading its files alone would give wrong rows.
+        :raises UnsupportedError: when reading its files alone would give wrong rows, and there is no other way.
         """
 
     @abstractmethod
-    def snapshot(self, path: ObjectPath) -> str:
-        """The id of the table's current snapshot.
+    def snapshot(self) -> str:
+        """The id of the current snapshot.
 
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
         """
 
     @abstractmethod
-    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
         """Rows of the current version, without reading data.
 
         :param partitions: the ones of interest.
@@ -185,14 +181,14 @@ class SupportsStaging(ABC):
         """
 
     @abstractmethod
-    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """The first rows of a version, of the current one when none is named.
 
         :raises TableNotFoundError: when there is no such table.
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
 
-    def expire(self, path: ObjectPath, retention: Retention, now: datetime, pinned: Collection[str]) -> int:  # noqa: ARG002
+    def expire(self, retention: Retention, now: datetime, pinned: Collection[str]) -> int:  # noqa: ARG002
         """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
 
         :param pinned: tokens and snapshots of versions that stay in any case, and with each the newer ones.
@@ -200,7 +196,7 @@ class SupportsStaging(ABC):
         """
         return 0
 
-    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
+    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
         """Delete files below the table's location that nothing refers to and that have not changed since ``before``.
 
         :param held: called after the files were listed and before it is read what the table refers to; gives folders of which

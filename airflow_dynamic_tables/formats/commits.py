@@ -1,25 +1,124 @@
-"""What every format asks of a result before it looks at files."""
+"""What every format does at a commit: it checks, numbers and records the same, tries again, and ends in one of three ways.
+
+A commit landed, surely did not (CommitRejectedError), or nobody knows (CommitUnknownError).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar, cast
+
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt, wait_none, wait_random_exponential
+
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.tables.partitions import describe
-from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.base import StagingContext
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, DynamicTableError, StageRejectedError
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+
+TOKEN = "dynamic-tables.token"
+"""Property of a version that says which refresh made it."""
+
+NUMBER = "dynamic-tables.version"
+"""Property of a version with its number."""
+
+DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
+SOURCES = "dynamic-tables.sources"
+FENCE = "dynamic-tables.fence"
+"""Property of a snapshot that is no version: it keeps the commit of that token from landing."""
+
+ATTEMPTS = 10
+"""How often something is tried while others change the same table."""
+
+_T = TypeVar("_T")
 
 
-def check_result(context: StagingContext, stage: str, result: RefreshResult) -> None:
-    """Check that a result is of that stage and within its plan.
+def until_done(
+    attempt: Callable[[], _T | None],
+    path: object,
+    doing: str,
+    *,
+    pause: bool = True,
+    error: type[DynamicTableError] = CommitRejectedError,
+) -> _T:
+    """What ``attempt`` gives as soon as that is not ``None``; it reads the table anew every time.
+
+    :param doing: what it does, for the message.
+    :param pause: wait longer and longer between two tries, so that many who commit at once do not only disturb one another.
+    :param error: what is raised when it gave nothing ten times.
+    """
+
+    def give_up(_: RetryCallState) -> _T:
+        raise error(f"{path} was changed by others {ATTEMPTS} times while {doing}; try again.")
+
+    retrying = Retrying(
+        retry=retry_if_result(lambda done: done is None),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, min=0.05, max=30) if pause else wait_none(),
+        retry_error_callback=give_up,
+    )
+    return cast(_T, retrying(attempt))
+
+
+def landed(staged: StagedTable, path: object) -> Version:
+    """The version of a commit that was accepted.
+
+    :raises CommitUnknownError: when the table does not have it.
+    """
+    version = staged.outcome()
+    if version is None:
+        raise CommitUnknownError(f"The commit of {path} was accepted but is not in the table.")
+    return version
+
+
+def unknown(path: object, error: BaseException) -> CommitUnknownError:
+    """The error of a commit whose answer was lost."""
+    return CommitUnknownError(
+        f"Nobody knows whether the commit of {path} landed ({error}); it is looked up before anything is deleted."
+    )
+
+
+def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | None:
+    """The time up to which a table is fresh after a commit: it never goes back. In UTC."""
+    times = [time for time in (wanted, current.data_timestamp if current is not None else None) if time is not None]
+    return max(times).astimezone(UTC) if times else None
+
+
+def check_result(request: CommitRequest, token: str, stage: str) -> None:
+    """Check that a result is of that token and stage and within its plan.
 
     :raises StageRejectedError: says what is wrong.
     """
-    if result.token != context.token:
-        raise StageRejectedError(f"The result is of token {result.token}, not of {context.token}.")
-    if context.partitions.is_empty:
-        raise StageRejectedError(f"The plan of {context.token} replaces nothing, so there is nothing to commit.")
+    result = request.result
+    if result.token != token:
+        raise StageRejectedError(f"The result is of token {result.token}, not of {token}.")
+    if request.partitions.is_empty:
+        raise StageRejectedError(f"The plan of {token} replaces nothing, so there is nothing to commit.")
     for spec in result.partitions:
-        if not context.partitions.covers(spec):
+        if not request.partitions.covers(spec):
             raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
     outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
     if outside:
         raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
+
+
+def check_rows(rows: int, result: RefreshResult) -> None:
+    """Check that the files hold as many rows as the job wrote.
+
+    :raises StageRejectedError: when they do not.
+    """
+    if rows != result.rows:
+        raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
+
+
+def check_partition_keys(table: object, keys: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Check that a table has the partition keys of its definition.
+
+    :raises StageRejectedError: when it does not.
+    """
+    if keys != wanted:
+        raise StageRejectedError(
+            f"{table} is partitioned by ({', '.join(keys)}), its definition now by ({', '.join(wanted)}); "
+            "drop the table or give it another name."
+        )

@@ -11,10 +11,12 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import open_file
-from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.commits import check_rows
 
 
 @dataclass
@@ -31,9 +33,7 @@ class _Footer:
     bytes: int
 
 
-def staged_partitions(
-    result: RefreshResult, data: str, file_format: str, keys: Sequence[str], planned: PartitionSet
-) -> dict[tuple[str, ...], Folder]:
+def staged_partitions(request: CommitRequest, data: str, file_format: str) -> dict[tuple[str, ...], Folder]:
     """The partitions in a stage that hold rows, by their values: the folder of each. What is really there decides.
 
     An unpartitioned table has one, without values.
@@ -41,6 +41,8 @@ def staged_partitions(
     :param data: the folder that the job wrote into.
     :raises StageRejectedError: when a file is missing, damaged, or not what the result says.
     """
+    result = request.result
+    keys = list(request.partition_keys)
     found: dict[tuple[str, ...], Folder] = {}
     for file, footer in zip(result.files, _footers(result.files, file_format), strict=True):
         if footer.bytes != file.bytes:
@@ -49,14 +51,12 @@ def staged_partitions(
             continue  # nothing to publish, and no partition to read from it
         folder = file.path.rpartition("/")[0]
         spec = partition_of(folder[len(data) + 1 :])
-        if list(spec) != list(keys) or not all(spec.values()):
+        if list(spec) != keys or not all(spec.values()):
             raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
-        if not planned.covers(spec):
+        if not request.partitions.covers(spec):
             raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
         found.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
-    rows = sum(folder.rows for folder in found.values())
-    if rows != result.rows:
-        raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
+    check_rows(sum(folder.rows for folder in found.values()), result)
     return found
 
 

@@ -10,13 +10,14 @@ from types import TracebackType
 from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.memory import MemoryCatalog
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import SupportsStaging
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.registry import open_table
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.settings import Settings
@@ -58,48 +59,27 @@ class Workspace:
         """
         return self.catalogs.get(name)
 
-    def staging(
+    def table(
         self,
         identifier: TableIdentifier,
-        format: str,  # noqa: A002 - the field's word
+        format: str | None = None,  # noqa: A002 - the field's word
         atomicity: str = "none",
-    ) -> SupportsStaging:
-        """How tables of that format are staged in that catalog.
+    ) -> LakeTable:
+        """A table that is refreshed here.
 
+        :param format: left out, the one that its catalog has it in, or the default one when it does not know the table.
         :param atomicity: ``staged`` refuses a format that this catalog cannot commit in one step.
         :raises UnsupportedError: when the catalog cannot hold that format, or not as atomically as asked for.
         """
-        # PyIceberg and pyarrow take seconds to import, and Airflow imports this module whenever it parses a DAG file.
-        from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-        from airflow_dynamic_tables.formats.folder.table import FolderStaging
-        from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
-
         catalog = self.catalog(identifier.catalog)
-        if format == "iceberg" and isinstance(catalog, SqlCatalog):
-            return IcebergStaging(catalog.iceberg)
-        if format in ("parquet", "orc") and not isinstance(catalog, SqlCatalog | MemoryCatalog):
-            # Thrift is an extra, which only those with a Hive metastore have.
-            from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
-            from airflow_dynamic_tables.formats.hive.table import HiveStaging
+        return open_table(identifier, format or self._format_of(identifier), catalog.stores(), atomicity)
 
-            if isinstance(catalog, HiveCatalog):
-                return HiveStaging(catalog.metastore, format)
-        if format in ("parquet", "orc") and isinstance(catalog, SqlCatalog):
-            if atomicity != "none":
-                raise UnsupportedError(
-                    f"{identifier}: catalog {identifier.catalog} cannot replace {format} files in one step; use format: iceberg, "
-                    "or accept with atomicity: none that readers may see a part of a refresh."
-                )
-            return FolderStaging(catalog.warehouse, format)
-        raise UnsupportedError(f"Catalog {identifier.catalog} ({type(catalog).__name__}) cannot hold {format} tables.")
-
-    def format_of(self, identifier: TableIdentifier) -> str:
-        """The format of a table as its catalog has it; ``iceberg`` when it does not know the table."""
+    def _format_of(self, identifier: TableIdentifier) -> str:
         try:
-            found = self.readable(identifier.catalog).get_table(identifier.path)
+            entry = self.readable(identifier.catalog).get_table(identifier.path)
         except TableNotFoundError:
-            return "iceberg"
-        return "iceberg" if isinstance(found, CatalogView) else found.format
+            return DEFAULT_FORMAT
+        return DEFAULT_FORMAT if isinstance(entry, CatalogView) else entry.format
 
     def close(self) -> None:
         """Let go of every connection."""

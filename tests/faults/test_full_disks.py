@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
@@ -169,9 +169,9 @@ def test_files_that_cannot_be_deleted_are_in_nobodys_way(site: Site, fault_repor
     refresh(site, BASE)
     fault_report.injected("permission denied")
     with site.open() as workspace:
-        planned = begin(workspace, site.request(STRUCK))
-    assert isinstance(planned, RefreshPlan)
-    STRUCK.job(planned)
+        begun = begin(workspace, site.request(STRUCK))
+    assert not isinstance(begun, Skipped)
+    STRUCK.job(begun.plan)
     with unlocked_afterwards(table_folder(site) / "data" / "struck" / "data") as folder:
         lock(folder)
         assert refresh(site, replace(STRUCK, token="retry")).number == 2

@@ -11,7 +11,7 @@ over all rows. In between it goes one of these ways:
 * *manifest list* (1 in 10): that one is read anew as well.
 * *manifests* (1 in 250; 1 in 50 in the short form): PyIceberg plans a scan, and reads every manifest for it.
 * *rows* (1 in 2,000; 1 in 200 in the short form): the rows themselves are scanned; every other time by PyIceberg's ``to_arrow``,
-  and else from the files that this package binds for Spark (``SupportsStaging.read``), by a PyArrow dataset.
+  and else from the files that this package binds for Spark (``LakeTable.read``), by a PyArrow dataset.
 
 The hash is the sum of the hashes of all rows, so all ways lead to the same one, and a row that is missing, or there twice, shows.
 The writer computes the hash of a version from the rows it writes, before it commits. Every ten versions a job fails, the table is

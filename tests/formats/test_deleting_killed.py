@@ -12,7 +12,6 @@ import pytest
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 from tests.support.benches.staging import Bench
 
 KILLED = """
@@ -21,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
+from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 
 event, count = sys.argv[3], int(sys.argv[4])
 def die(name, arguments):
@@ -33,8 +32,8 @@ def die(name, arguments):
 catalog = SqlCatalog("lake", Database(sys.argv[1]), sys.argv[2])
 catalog.open()
 sys.addaudithook(die)
-IcebergStaging(catalog.iceberg).delete_orphans(
-    ObjectPath("sales", "revenue"), datetime.now(UTC) + timedelta(days=30), lambda: ()
+IcebergTable(catalog.stores()[0], ObjectPath("sales", "revenue")).delete_orphans(
+    datetime.now(UTC) + timedelta(days=30), lambda: ()
 )
 """
 
@@ -43,17 +42,17 @@ IcebergStaging(catalog.iceberg).delete_orphans(
 def test_killed_while_deleting(tmp_path: Path, event: str, count: int) -> None:
     catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
     catalog.open()
-    staging = IcebergStaging(catalog.iceberg)
-    bench, later = Bench(staging), datetime.now(UTC) + timedelta(days=30)
+    bench = Bench(catalog.stores()[0])
+    later = datetime.now(UTC) + timedelta(days=30)
     for number in range(4):
         bench.refresh({"1": [number], "2": [2]})
-    assert staging.expire(bench.path, Retention(2, timedelta(days=7)), later, ()) == 2
+    assert bench.table.expire(Retention(2, timedelta(days=7)), later, ()) == 2
     arguments = [f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", event, str(count)]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
     assert bench.rows() == {"1": [3], "2": [2]}
-    assert staging.delete_orphans(bench.path, later, lambda: ()).files > 0
-    assert staging.delete_orphans(bench.path, later, lambda: ()).files == 0
-    kept = [sorted(row["n"] for row in staging.sample(bench.path, 10, number)) for number in (3, 4)]
+    assert bench.table.delete_orphans(later, lambda: ()).files > 0
+    assert bench.table.delete_orphans(later, lambda: ()).files == 0
+    kept = [sorted(row["n"] for row in bench.table.sample(10, number)) for number in (3, 4)]
     assert kept == [[2, 2], [2, 3]]
     catalog.close()

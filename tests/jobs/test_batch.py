@@ -20,8 +20,8 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
 
@@ -126,8 +126,8 @@ def test_a_source_without_files_is_empty_when_its_schema_is_known(spark: SparkSe
 def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
     catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
     catalog.open()
-    staging = IcebergStaging(catalog.iceberg)
-    staged = staging.stage(StagingContext("t1", "sales", "t"))
+    table = IcebergTable(catalog.stores()[0], ObjectPath("sales", "t"))
+    staged = table.stage("t1")
     query = """
         SELECT true AS flag, cast(1 AS tinyint) AS tiny, cast(2 AS smallint) AS small, 3 AS int, 4L AS long,
                cast(1.5 AS float) AS float, 2.5D AS double, cast(1.25 AS decimal(20,2)) AS money, 'ä' AS text, X'00FF' AS bytes,
@@ -136,7 +136,7 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
     """
     result = refresh(spark, plan(query, stage=staged.begin(), timezone="Europe/Berlin"))
     staged.commit(CommitRequest(result, datetime(2024, 3, 1, tzinfo=UTC)), lambda: None)
-    (row,) = staging.sample(ObjectPath("sales", "t"), 1)
+    (row,) = table.sample(1)
     numbers = {"flag": True, "tiny": 1, "small": 2, "int": 3, "long": 4, "float": 1.5, "double": 2.5, "money": Decimal("1.25")}
     times = {
         "day": date(2024, 2, 29),
@@ -145,7 +145,7 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
     }
     nested = {"list": [1, None], "pairs": [("k", 1.5)], "deep": {"a b": 1, "c": [{"d": "x"}]}}
     assert row == numbers | {"text": "ä", "bytes": b"\x00\xff"} | times | nested
-    content = staging.read(ObjectPath("sales", "t"))
+    content = table.read()
     source = SourceBinding("lake.sales.t", "t_0", content.format, content.snapshot, content.files, schema=content.schema)
     copied = refresh(spark, plan("SELECT * FROM t_0", source, stage=f"file://{tmp_path}/copy"))
     assert [column.type for column in copied.columns] == [column.type for column in result.columns]

@@ -50,8 +50,8 @@ def test_the_operator_carries_them(operator: DynamicTableRefreshOperator) -> Non
 
 
 def test_a_dead_try_is_aborted_as_often_as_airflow_likes(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
-    plan = begin(workspace, request_of(operator))
-    stage = Path(plan.stage.removeprefix("file://"))
+    begun = begin(workspace, request_of(operator))
+    stage = Path(begun.stage.location.removeprefix("file://"))
     assert stage.exists()
     for _ in range(2):
         abort_refresh(context_of(operator, exception=RuntimeError("the worker was lost")))

@@ -238,7 +238,7 @@ class Victim:
 
     def check_versions(self) -> str:
         """Every version after the first was a success of Airflow's, and has its asset event; nothing else has."""
-        versions = self.workspace.staging(self.identifier, "iceberg").versions(self.identifier.path)
+        versions = self.workspace.table(self.identifier, "iceberg").versions()
         made = [(version.number, version.token) for version in versions[1:]]
         assert made == [(done.version, done.token) for done in self.refreshes() if done.state is RefreshState.SUCCEEDED]
         events = self.stack.get("/assets/events", source_dag_id=self.dag)["asset_events"]

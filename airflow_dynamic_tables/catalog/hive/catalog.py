@@ -11,7 +11,6 @@ from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, 
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
 from airflow_dynamic_tables.catalog.hive.functions import HiveFunctions
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
-from airflow_dynamic_tables.catalog.hive.scan import HiveScan, scanned
 from airflow_dynamic_tables.catalog.hive.session import Session
 from airflow_dynamic_tables.catalog.hive.statistics import HiveStatistics
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
@@ -26,6 +25,7 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
@@ -63,6 +63,10 @@ class HiveCatalog(ReadableWritableCatalog):
     def close(self) -> None:
         """Let go of connections."""
         self.metastore.close()
+
+    def stores(self) -> tuple[MetastoreStore]:
+        """See :meth:`ReadableCatalog.stores`."""
+        return (MetastoreStore(self.name, self.metastore),)
 
     def list_databases(self) -> list[str]:
         """See :meth:`ReadableCatalog.list_databases`."""
@@ -196,11 +200,3 @@ class HiveCatalog(ReadableWritableCatalog):
         :raises TableNotFoundError: when it or its database is missing.
         """
         return self._tables.load(path)
-
-    def scan(self, path: ObjectPath) -> HiveScan:
-        """How to read a table as files; a call for every thousand partitions.
-
-        :raises TableNotFoundError: when the table is missing.
-        :raises UnsupportedError: when Spark cannot read it without Hive.
-        """
-        return scanned(path, self._tables.load(path), self._partitions.load)

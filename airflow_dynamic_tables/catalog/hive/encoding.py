@@ -29,7 +29,9 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     descriptor,
     file_uri,
     format_of,
+    is_transactional,
     joined_parameter,
+    location_of,
     partition_keys_of,
     set_columns,
     split_parameter,
@@ -115,7 +117,7 @@ def adopted(catalog: str, path: ObjectPath, found: Table, table: CatalogDynamicT
         f"its format is {format_of(found)} and not {table.format}": format_of(found) != table.format,
         "Hive cannot read its files": table.format not in STORAGES or serde != STORAGES[table.format].serde,
         f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
-        "it is transactional": parameters.get("transactional", "").lower() == "true",
+        "it is transactional": is_transactional(found),
         "its files are in buckets": bool(found.sd.bucketCols) or f"{SCHEMA}.numBuckets" in parameters,
         "Spark alone knows its partitions": bool(keys) and not found.partitionKeys,
     }
@@ -158,14 +160,6 @@ def from_hive(catalog: str, found: Table) -> AnyTable:
         properties=properties,
     )
     return replace(known, snapshot=snapshot) if isinstance(known, CatalogDynamicTable) else known
-
-
-def location_of(found: Table) -> str | None:
-    """Where a table's data are: a URI, or ``None`` for a view."""
-    place = found.sd.location
-    if PROVIDER in (found.parameters or {}):
-        place = (found.sd.serdeInfo.parameters or {}).get("path", place)
-    return file_uri(place) if place else None
 
 
 def is_technical(key: str) -> bool:

@@ -14,9 +14,9 @@ from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, Session
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
 from airflow_dynamic_tables.catalog.specs import full_spec, partition_keys
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
-from airflow_dynamic_tables.clients.metastore.tables import file_uri, partition_name
+from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.core.tables.data_files import partition_name, partition_of
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,

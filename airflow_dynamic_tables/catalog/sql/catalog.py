@@ -26,6 +26,7 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
@@ -80,6 +81,10 @@ class SqlCatalog(ReadableWritableCatalog):
     def upgrade(self) -> None:
         """See :meth:`ReadableCatalog.upgrade`."""
         self._database.upgrade()
+
+    def stores(self) -> tuple[IcebergStore, FolderStore]:
+        """See :meth:`ReadableCatalog.stores`."""
+        return self._physical.stores()
 
     def list_databases(self) -> list[str]:
         """See :meth:`ReadableCatalog.list_databases`."""

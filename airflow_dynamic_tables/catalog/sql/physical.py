@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
+from airflow_dynamic_tables.clients.sql_servers import reason
+from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.exceptions import CatalogError
+from airflow_dynamic_tables.exceptions import AlreadyExistsError, CatalogError, CatalogUnavailableError
 
 
 class PhysicalTables:
@@ -47,6 +52,10 @@ class PhysicalTables:
         """Forget PyIceberg's catalog; its connections are the database's."""
         self._iceberg = None
 
+    def stores(self) -> tuple[IcebergStore, FolderStore]:
+        """Where tables can lie: in PyIceberg's catalog, and as plain folders beside."""
+        return IcebergStore(self._name, self.iceberg, self._driver_errors), FolderStore(self._name, self.warehouse)
+
     def load(self, path: ObjectPath) -> Table | None:
         """One table; ``None`` when Iceberg has none of that name.
 
@@ -59,6 +68,16 @@ class PhysicalTables:
             return None
         except (OSError, ValueError) as error:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
+
+    @contextmanager
+    def _driver_errors(self) -> Iterator[None]:
+        """What :class:`IcebergStore` promises of its ``errors``."""
+        try:
+            yield
+        except IntegrityError as error:
+            raise AlreadyExistsError(f"Somebody else made it in catalog {self._name} just now.") from error
+        except DBAPIError as error:
+            raise CatalogUnavailableError(f"Cannot reach catalog {self._name}: {reason(error)}") from error
 
     def _opened(self) -> IcebergCatalog:
         with self._database.errors():

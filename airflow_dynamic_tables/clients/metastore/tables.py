@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
 from airflow_dynamic_tables.clients.metastore.types import hive_type, same_type, schema_from_json, schema_to_json, spark_type
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
@@ -36,8 +35,6 @@ PROVIDER = "spark.sql.sources.provider"
 """Parameter in which Spark keeps the format of a table that is not ``hive``."""
 
 _HIVE = "org.apache.hadoop.hive"
-_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-"""Characters that Hive escapes in names of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +106,17 @@ def file_uri(location: str) -> str:
     return re.sub(r"^file:/+(?=[^/])", "file:///", location)
 
 
-def partition_name(keys: Sequence[str], values: Sequence[str]) -> str:
-    """The name of a partition, which is also its folder, as Hive writes it: ``ds=2024-01-01/hh=03``."""
-    return "/".join(f"{_escape(key.lower())}={_escape(value or NULL_PARTITION)}" for key, value in zip(keys, values, strict=True))
+def location_of(table: Table) -> str | None:
+    """Where the data of a table are: a URI, or ``None`` for a view."""
+    place = table.sd.location
+    if PROVIDER in (table.parameters or {}):
+        place = (table.sd.serdeInfo.parameters or {}).get("path", place)
+    return file_uri(place) if place else None
+
+
+def is_transactional(table: Table) -> bool:
+    """Whether only Hive can read the files of a table, for it keeps changed and deleted rows apart."""
+    return str((table.parameters or {}).get("transactional", "")).lower() == "true"
 
 
 def split_parameter(key: str, value: str) -> dict[str, str]:
@@ -168,10 +173,6 @@ def partition_keys_of(table: Table) -> tuple[str, ...]:
         return tuple(parameters[f"{SCHEMA}.partCol.{number}"] for number in numbers)
     spelled = {column.name.lower(): column.name for column in columns_of(table)}
     return tuple(spelled.get(field.name, field.name) for field in table.partitionKeys or ())
-
-
-def _escape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _field(column: Column) -> FieldSchema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,7 +16,7 @@ from airflow_dynamic_tables.clients.files import (
     plain_path,
     read_text,
 )
-from airflow_dynamic_tables.core.plain import from_plain
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -106,3 +106,9 @@ def version_in(record: Mapping[str, Any]) -> Version:
     """The version that a record tells of."""
     known = {field.name: record[field.name] for field in fields(Version) if field.name in record}
     return from_plain(Version, {**known, "snapshot": str(record["number"])})
+
+
+def record_of(version: Version, keys: Sequence[str], columns: Sequence[Column]) -> dict[str, Any]:
+    """The record of a version, and of the table's columns as of then."""
+    told = {key: value for key, value in to_plain(version).items() if key != "snapshot"}
+    return {**told, "partition_keys": list(keys), "columns": to_plain(tuple(columns))}

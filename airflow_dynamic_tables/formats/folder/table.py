@@ -8,8 +8,8 @@ refresh; whoever dies meanwhile leaves a part of it, until the same partitions a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from airflow_dynamic_tables.clients.files import (
     move_file,
     plain_path,
 )
+from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
@@ -34,116 +35,112 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import (
     CommitRequest,
+    LakeTable,
     RowCounts,
     StagedTable,
-    StagingContext,
-    SupportsStaging,
     TableContent,
     kept_version,
 )
-from airflow_dynamic_tables.formats.commits import check_result
+from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
-from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, version_in
+from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, record_of, version_in
 
 STAGES = "_stages"
 """A folder beside the data; for Spark and Hive, names that begin with an underscore are no data."""
 
-_ATTEMPTS = 10
 
+class FolderTable(LakeTable):
+    """A table that is a folder below a warehouse.
 
-class FolderStaging(SupportsStaging):
-    """Tables that are folders below a warehouse.
-
-    :param warehouse: URI of a folder; each database is a folder in it, each table one in that.
     :param file_format: ``parquet`` or ``orc``.
     """
 
-    def __init__(self, warehouse: str, file_format: str) -> None:
-        self._warehouse = warehouse.rstrip("/")
-        self._format = file_format
+    is_atomic = False
 
-    def stage(self, context: StagingContext) -> FolderStagedTable:
-        """See :meth:`SupportsStaging.stage`."""
-        return FolderStagedTable(self._folder(ObjectPath(context.database, context.table)), context)
+    def __init__(self, store: FolderStore, path: ObjectPath, file_format: str) -> None:
+        names = (quote(name, safe="") for name in (path.database, path.name))
+        self._path = path
+        self._folder = TableFolder("/".join((store.warehouse.rstrip("/"), *names)), file_format)
 
-    def current(self, path: ObjectPath) -> Version | None:
-        """See :meth:`SupportsStaging.current`."""
-        return self._folder(path).current()
+    def stage(self, token: str) -> FolderStagedTable:
+        """See :meth:`LakeTable.stage`."""
+        return FolderStagedTable(self._folder, token)
 
-    def versions(self, path: ObjectPath) -> list[Version]:
-        """See :meth:`SupportsStaging.versions`: nothing but the current one is kept."""
-        current = self.current(path)
+    def current(self) -> Version | None:
+        """See :meth:`LakeTable.current`."""
+        return self._folder.current()
+
+    def versions(self) -> list[Version]:
+        """See :meth:`LakeTable.versions`: nothing but the current one is kept."""
+        current = self.current()
         return [current] if current is not None else []
 
-    def read(self, path: ObjectPath) -> TableContent:
-        """See :meth:`SupportsStaging.read`."""
-        folder = self._folder(path)
-        record = folder.filled()
-        schema = spark_ddl(columns_in(record))
+    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
+        """See :meth:`LakeTable.read`."""
+        folder, record = self._folder, self._folder.filled()
         keys = tuple(record["partition_keys"])
         return TableContent(
-            str(record["number"]), tuple(folder.files()), schema, self._format, folder.location if keys else None, keys
+            snapshot=str(record["number"]),
+            files=tuple(folder.files()),
+            schema=spark_ddl(columns_in(record)),
+            format=folder.format,
+            base_path=folder.location if keys else None,
+            partition_keys=keys,
         )
 
-    def snapshot(self, path: ObjectPath) -> str:
-        """See :meth:`SupportsStaging.snapshot`."""
-        return str(self._folder(path).filled()["number"])
+    def snapshot(self) -> str:
+        """See :meth:`LakeTable.snapshot`."""
+        return str(self._folder.filled()["number"])
 
-    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`SupportsStaging.count`."""
-        folder = self._folder(path)
-        if folder.record() is None:
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        """See :meth:`LakeTable.count`."""
+        if self._folder.record() is None:
             return None
-        files = folder.files()
-        return RowCounts.of(zip(map(folder.partition, files), count_rows(files, self._format), strict=True), partitions)
+        files = self._folder.files()
+        rows = count_rows(files, self._folder.format)
+        return RowCounts.of(zip(map(self._folder.partition, files), rows, strict=True), partitions)
 
-    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`SupportsStaging.sample`."""
-        folder = self._folder(path)
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """See :meth:`LakeTable.sample`."""
+        folder = self._folder
         names = [column.name for column in columns_in(folder.filled())]
         if version is not None:
-            kept_version(self.versions(path), version, path)
-        found = read_rows([(file, folder.partition(file)) for file in folder.files()], self._format, rows)
+            kept_version(self.versions(), version, self._path)
+        found = read_rows([(file, folder.partition(file)) for file in folder.files()], folder.format, rows)
         return [{name: row.get(name) for name in names} for row in found]
 
-    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`SupportsStaging.delete_orphans`: files are replaced at once, so only stages can be left."""
-        stages = f"{self._folder(path).location}/{STAGES}"
-        found = list_entries(stages)
+    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+        """See :meth:`LakeTable.delete_orphans`: files are replaced at once, so only stages can be left."""
+        stages = f"{self._folder.location}/{STAGES}"
+        entries = list_entries(stages)
         folders = tuple(f"{plain_path(stage)}/" for stage in held())
-        old = [entry for entry in found if entry.changed_at is not None and entry.changed_at < before]
+        old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
         return delete_entries(stages, [entry for entry in old if not f"{entry.path}/".startswith(folders)])
-
-    def _folder(self, path: ObjectPath) -> TableFolder:
-        names = (quote(name, safe="") for name in (path.database, path.name))
-        return TableFolder("/".join((self._warehouse, *names)), self._format)
 
 
 class FolderStagedTable(StagedTable):
     """The stage of one refresh: a hidden folder in the folder of the table."""
 
-    def __init__(self, folder: TableFolder, context: StagingContext) -> None:
+    def __init__(self, folder: TableFolder, token: str) -> None:
         self._folder = folder
-        self._context = context
+        self._token = token
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`."""
-        return f"{self._folder.location}/{STAGES}/{quote(self._context.token, safe='')}"
+        return f"{self._folder.location}/{STAGES}/{quote(self._token, safe='')}"
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`; here it is not one step, and a failure in the middle is an unknown outcome."""
-        if landed := self.outcome():
-            return landed
-        context, result = self._context, request.result
-        check_result(context, self.begin(), result)
-        columns = self._evolution(result.columns)
-        partitions = staged_partitions(
-            result, f"{self.begin()}/data", self._folder.format, context.partition_keys, context.partitions
-        )
+        if version := self.outcome():
+            return version
+        check_result(request, self._token, self.begin())
+        columns = self._evolution(request)
+        partitions = staged_partitions(request, f"{self.begin()}/data", self._folder.format)
         filled = {folder.location for folder in partitions.values()}
+        staged = [file.path for file in request.result.files if file.path.rpartition("/")[0] in filled]
         before_publish()
         try:
-            self._replace([file.path for file in result.files if file.path.rpartition("/")[0] in filled])
+            self._replace(request, staged)
             return self._record(request, columns)
         except OSError as error:
             raise CommitUnknownError(
@@ -153,7 +150,7 @@ class FolderStagedTable(StagedTable):
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
         records = self._folder.records()
-        return next((version_in(record) for record in records if record["token"] == self._context.token), None)
+        return next((version_in(record) for record in records if record["token"] == self._token), None)
 
     def fence(self) -> bool:
         """See :meth:`StagedTable.fence`: without its files a commit can go no further."""
@@ -164,46 +161,42 @@ class FolderStagedTable(StagedTable):
         """See :meth:`StagedTable.abort`."""
         delete_folder(self.begin())
 
-    def _evolution(self, columns: Sequence[Column]) -> tuple[Column, ...]:
-        context, record = self._context, self._folder.record()
+    def _evolution(self, request: CommitRequest) -> tuple[Column, ...]:
+        record, columns = self._folder.record(), request.result.columns
         if record is None:
-            if exists(self._folder.location) and (found := self._folder.files()):
-                raise StageRejectedError(f"{found[0]} is there already and of no refresh; choose another name for the table.")
+            if exists(self._folder.location) and (files := self._folder.files()):
+                raise StageRejectedError(f"{files[0]} is there already and of no refresh; choose another name for the table.")
             return tuple(columns)
-        if tuple(record["partition_keys"]) != context.partition_keys:
-            raise StageRejectedError(
-                f"{self._folder.location} is partitioned by ({', '.join(record['partition_keys'])}), its definition now by "
-                f"({', '.join(context.partition_keys)}); give the table another name."
-            )
+        check_partition_keys(self._folder.location, tuple(record["partition_keys"]), request.partition_keys)
         return evolve(columns_in(record), columns)
 
-    def _replace(self, staged: Sequence[str]) -> None:
+    def _replace(self, request: CommitRequest, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""
-        planned, data = self._context.partitions, f"{self.begin()}/data"
-        old = [file for file in self._folder.files() if planned.covers(self._folder.partition(file))]
+        data = f"{self.begin()}/data"
+        old = [file for file in self._folder.files() if request.partitions.covers(self._folder.partition(file))]
         for file in staged:
             move_file(file, self._folder.location + file[len(data) :])
         delete_files(self._folder.location, old)
 
     def _record(self, request: CommitRequest, columns: Sequence[Column]) -> Version:
-        for _ in range(_ATTEMPTS):
-            if not exists(self.begin()):
-                raise CommitRejectedError(f"The stage of {self._context.token} was given up meanwhile.")
-            previous = self._folder.current()
-            known = previous.data_timestamp if previous is not None else None
-            times = [time for time in (request.data_timestamp, known) if time is not None]
-            record = {
-                "number": self._folder.last_number() + 1,
-                "token": self._context.token,
-                "data_timestamp": max(times).astimezone(UTC).isoformat() if times else None,
-                "committed_at": datetime.now(UTC).isoformat(),  # as Iceberg does it: the time of the commit itself
-                "sources": dict(request.sources),
-                "partition_keys": list(self._context.partition_keys),
-                "columns": [asdict(column) for column in columns],
-            }
-            if self._folder.add(record):
-                self.abort()
-                return version_in(record)
-        raise CommitUnknownError(
-            f"{self._folder.location} was refreshed by others {_ATTEMPTS} times meanwhile; refresh it again."
+        # Without its record nobody knows which version the rows are of, though they are there.
+        attempt, location = partial(self._recorded, request, columns), self._folder.location
+        return until_done(attempt, location, "recording a version", pause=False, error=CommitUnknownError)
+
+    def _recorded(self, request: CommitRequest, columns: Sequence[Column]) -> Version | None:
+        """The version, once its number was free and is taken."""
+        if not exists(self.begin()):
+            raise CommitRejectedError(f"The stage of {self._token} was given up meanwhile.")
+        number = self._folder.last_number() + 1
+        version = Version(
+            number=number,
+            token=self._token,
+            snapshot=str(number),
+            data_timestamp=fresh_until(request.data_timestamp, self._folder.current()),
+            committed_at=datetime.now(UTC),  # as Iceberg does it: the time of the commit itself
+            sources=dict(request.sources),
         )
+        if not self._folder.add(record_of(version, request.partition_keys, columns)):
+            return None
+        self.abort()
+        return version

@@ -28,17 +28,17 @@ from thrift.Thrift import TException
 
 from airflow_dynamic_tables.clients.files import delete_folder, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, partition_name, set_columns
+from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.data_files import partition_name
 from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
+from airflow_dynamic_tables.formats.commits import ATTEMPTS, NUMBER, TOKEN
 from airflow_dynamic_tables.formats.data_files import Folder
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.guards import guard
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 
 Values = tuple[str, ...]
-
-_ATTEMPTS = 10
 
 _BATCH = 200
 """Partitions dropped in one call; Derby cannot take many more."""
@@ -129,14 +129,14 @@ class PartitionCommits:
         """Whether a commit that is under way landed already."""
         found = self._guard(commit)
         if found is not None:
-            return tables.TOKEN in (found.parameters or {})
+            return TOKEN in (found.parameters or {})
         return self.find_mark(commit.version.token) is not None
 
     def find_mark(self, token: str) -> Partition | None:
         """A partition that the commit of that token altered."""
         table = tables.load(self._metastore, self._path)
         found = self.partitions(table).values() if table is not None and table.partitionKeys else ()
-        return next((one for one in found if (one.parameters or {}).get(tables.TOKEN) == token), None)
+        return next((one for one in found if (one.parameters or {}).get(TOKEN) == token), None)
 
     def complete(self, commit: Pending) -> None:
         """Record in the table that a commit landed; idempotent."""
@@ -186,7 +186,7 @@ class PartitionCommits:
     def _altered(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Partition]:
         """The partitions as they are after the commit; each says whose it is."""
         empty, version = f"{stage}/{tables.EMPTY}", commit.version
-        mark = {tables.TOKEN: version.token, tables.NUMBER: str(version.number)}
+        mark = {TOKEN: version.token, NUMBER: str(version.number)}
         rows = {values: {tables.ROWS: str(folder.rows)} for values, folder in changes.filled.items()}
         return [
             *(
@@ -209,11 +209,11 @@ class PartitionCommits:
         With another revision it cannot go on when it has no guard yet; when it has one, that is dropped.
         """
         self._change(lambda table: self._is_pending(table, commit))
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             found = self._guard(commit)
             if found is None:
                 return False
-            if tables.TOKEN in (found.parameters or {}):
+            if TOKEN in (found.parameters or {}):
                 return True
             try:
                 self._metastore.call("drop_partition", *self._place, list(commit.guard), False)
@@ -238,7 +238,7 @@ class PartitionCommits:
 
     def _change(self, change: Callable[[Table], bool]) -> None:
         """Change the table as it is now, unless ``change`` says that there is nothing to do."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             time.sleep(0.02 * attempt**2)
             table = tables.load(self._metastore, self._path)
             expected = tables.revision(table) if table is not None else None
@@ -250,7 +250,7 @@ class PartitionCommits:
             except (ConflictError, MetaException):
                 continue
             return
-        raise CommitUnknownError(f"{self._path} was changed by others {_ATTEMPTS} times while a commit was ended; try again.")
+        raise CommitUnknownError(f"{self._path} was changed by others {ATTEMPTS} times while a commit was ended; try again.")
 
     def _guard(self, commit: Pending) -> Partition | None:
         try:

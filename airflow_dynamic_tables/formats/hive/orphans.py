@@ -27,7 +27,7 @@ def write_replaced(stage: str, locations: Iterable[str]) -> None:
 
 
 def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-    """See :meth:`~airflow_dynamic_tables.formats.base.SupportsStaging.delete_orphans`.
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
     A folder counts as changed when it was written, and when a commit took its place: readers that began before still read it.
     The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage

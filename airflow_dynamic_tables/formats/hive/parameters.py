@@ -34,12 +34,12 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.schema import Column, evolve
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.commits import NUMBER, fresh_until
 
 LOCATION = "dynamic-tables.location"
-VERSION = "dynamic-tables.version."
+VERSION = f"{NUMBER}."
 PENDING = "dynamic-tables.pending"
-TOKEN = "dynamic-tables.token"
-NUMBER = "dynamic-tables.version"
 
 VERSIONS = "_versions"
 """Folder of all stages below that of the table: hidden, because engines may list the table's own folder."""
@@ -144,6 +144,19 @@ def add_version(table: Table, version: Version, columns: Sequence[Column], comme
     set_pending(table, None)
 
 
+def next_version(table: Table, token: str, request: CommitRequest) -> Version:
+    """The version that a commit of that token makes of a table."""
+    last = next(reversed(versions(table)), None)
+    return Version(
+        number=last.number + 1 if last is not None else 1,
+        token=token,
+        snapshot=token,
+        data_timestamp=fresh_until(request.data_timestamp, last),
+        committed_at=datetime.now(UTC),
+        sources=dict(request.sources),
+    )
+
+
 def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a table after a query that returns ``columns``: partition keys last, as Hive has them.
 
@@ -183,12 +196,6 @@ def left_in(table: Table, location: str | None) -> str | None:
     folder = file_uri(location or "").rstrip("/")
     stage = folder.removesuffix(f"/{EMPTY}")
     return stage if stage != folder and stage.rpartition("/")[0] == f"{root(table)}/{VERSIONS}" else None
-
-
-def data_timestamp(wanted: datetime | None, versions_: Sequence[Version]) -> datetime | None:
-    """The time up to which a table is fresh after a commit: it never goes back."""
-    times = [time for time in (wanted, versions_[-1].data_timestamp if versions_ else None) if time is not None]
-    return max(times).astimezone(UTC) if times else None
 
 
 _STATISTICS = ("numRows", "totalSize", "numFiles", "rawDataSize", "COLUMN_STATS_ACCURATE")

@@ -1,16 +1,16 @@
 """The stage of one refresh of a Hive table: Spark writes a folder of its own, the metastore is pointed at it in one step.
 
-Partitioned tables are published by one ``alter_partitions`` (see ``hive_commits``), others by a compare-and-swap of the table's
+Partitioned tables are published by one ``alter_partitions`` (see ``commits``), others by a compare-and-swap of the table's
 location. The token stands in the parameters of what was changed, so that the outcome can always be looked up in the table.
 """
 
 from __future__ import annotations
 
 import getpass
-import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from urllib.parse import quote
@@ -33,14 +33,19 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
-    CommitRejectedError,
-    CommitUnknownError,
     ConflictError,
     StageRejectedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, StagingContext
-from airflow_dynamic_tables.formats.commits import check_result
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.formats.commits import (
+    NUMBER,
+    check_partition_keys,
+    check_result,
+    landed,
+    unknown,
+    until_done,
+)
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
@@ -48,77 +53,82 @@ from airflow_dynamic_tables.formats.hive.guards import guard
 from airflow_dynamic_tables.formats.hive.orphans import write_replaced
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 
-_ATTEMPTS = 10
-
 _PATIENCE, _PATIENCE_PER_PARTITION = 60.0, 0.2
 """Seconds that another commit of the same table may take before it is brought to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """One commit: what was asked for, and the folder of every partition that holds rows."""
+
+    request: CommitRequest
+    staged: Mapping[Values, Folder]
+    before_publish: Callable[[], None]
 
 
 class HiveStagedTable(StagedTable):
     """The stage of one refresh of a Hive table."""
 
-    def __init__(self, metastore: Metastore, file_format: str, context: StagingContext) -> None:
+    def __init__(self, metastore: Metastore, path: ObjectPath, file_format: str, token: str) -> None:
         self._metastore = metastore
+        self._path = path
         self._format = file_format
-        self._context = context
-        self._path = ObjectPath(context.database, context.table)
-        self._commits = PartitionCommits(metastore, self._path)
+        self._token = token
+        self._commits = PartitionCommits(metastore, path)
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`."""
-        return self._stage(self._context.token)
+        return self._stage(self._token)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
-        context, stage = self._context, self.begin()
-        check_result(context, stage, request.result)
-        staged = staged_partitions(request.result, f"{stage}/data", self._format, context.partition_keys, context.partitions)
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                time.sleep(random.uniform(0.05, 0.1) * 2**attempt / 2)
-            table = self._settled()
-            if landed := tables.find(table, context.token):
-                return landed
-            try:
-                if self._attempt(table, request, staged, before_publish):
-                    return self._landed()
-            except CatalogUnavailableError as error:
-                if landed := self._looked_up():
-                    return landed
-                raise CommitUnknownError(
-                    f"Nobody knows whether the commit of {self._path} landed ({error}); it is looked up before anything is "
-                    "deleted."
-                ) from error
-        raise CommitRejectedError(f"{self._path} was changed by others {_ATTEMPTS} times while committing; try again.")
+        stage = self.begin()
+        check_result(request, self._token, stage)
+        commit = _Commit(request, staged_partitions(request, f"{stage}/data", self._format), before_publish)
+        return until_done(lambda: self._committed(commit), self._path, "committing")
+
+    def _committed(self, commit: _Commit) -> Version | None:
+        """The version that was committed; ``None`` when the table is to be read again."""
+        table = self._settled()
+        if version := tables.find(table, self._token):
+            return version
+        try:
+            return landed(self, self._path) if self._attempt(table, commit) else None
+        except CatalogUnavailableError as error:
+            if version := self._looked_up():
+                return version
+            raise unknown(self._path, error) from error
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
-        token, table = self._context.token, tables.load(self._metastore, self._path)
-        if found := tables.find(table, token):
-            return found
+        table = tables.load(self._metastore, self._path)
+        if version := tables.find(table, self._token):
+            return version
         pending = tables.pending(table)
-        if pending is not None and pending.version.token == token:
+        if pending is not None and pending.version.token == self._token:
             return pending.version if self._commits.landed(pending) else None
         return self._forgotten(tables.versions(table))
 
     def fence(self) -> bool:
         """See :meth:`StagedTable.fence`."""
-        for _ in range(_ATTEMPTS):
-            table = tables.load(self._metastore, self._path)
-            if table is None:
-                return False
-            if not tables.find(table, self._context.token):
-                pending = tables.pending(table)
-                if pending is not None and pending.version.token == self._context.token:
-                    self._commits.settle(pending, self.begin())
-                    continue
-                expected = tables.revision(table)
-                tables.renew(table)
-                if not self._alter(table, expected):
-                    continue
-            self._clear()
-            return True
-        raise CommitRejectedError(f"{self._path} was changed by others {_ATTEMPTS} times while fencing; try again.")
+        return until_done(self._fenced, self._path, "fencing", pause=False)
+
+    def _fenced(self) -> bool | None:
+        """As :meth:`fence`; ``None`` when the table is to be read again."""
+        table = tables.load(self._metastore, self._path)
+        if table is None:
+            return False
+        if not tables.find(table, self._token):
+            pending = tables.pending(table)
+            if pending is not None and pending.version.token == self._token:
+                self._commits.settle(pending, self.begin())
+                return None
+            expected = tables.revision(table)
+            tables.renew(table)
+            if not self._alter(table, expected):
+                return None
+        self._clear()
+        return True
 
     def abort(self) -> None:
         """See :meth:`StagedTable.abort`."""
@@ -166,90 +176,84 @@ class HiveStagedTable(StagedTable):
             if pending.guard != watched:
                 patience = _PATIENCE + _PATIENCE_PER_PARTITION * pending.count
                 watched, deadline = pending.guard, time.monotonic() + patience
-            if pending.version.token == self._context.token or time.monotonic() > deadline:
+            if pending.version.token == self._token or time.monotonic() > deadline:
                 self._commits.settle(pending, self._stage(pending.version.token))
             else:
                 time.sleep(0.1)
 
-    def _attempt(
-        self, table: Table | None, request: CommitRequest, staged: Mapping[Values, Folder], before_publish: Callable[[], None]
-    ) -> bool:
+    def _attempt(self, table: Table | None, commit: _Commit) -> bool:
         """Publish on the table as it was read; False when it is to be read again."""
-        stage, keys = self.begin(), self._context.partition_keys
+        request, staged = commit.request, commit.staged
+        stage, keys = self.begin(), request.partition_keys
         if table is None:
-            before_publish()
-            return self._create(request, staged)
-        self._check_table(table)
+            commit.before_publish()
+            return self._create(commit)
+        self._check_table(table, keys)
         columns = tables.evolved(table, request.result.columns, keys)
-        changes = self._changes(table, staged) if keys else Changes(staged, frozenset(), frozenset(), (table.sd.location,))
+        changes = self._changes(table, commit) if keys else Changes(staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
             return False
-        version = self._version(table, request)
+        version = tables.next_version(table, self._token, request)
         write_replaced(stage, changes.replaced)
-        before_publish()
+        commit.before_publish()
         expected = tables.revision(table)
         if expected is None:  # nobody of us has changed it yet
             tables.renew(table)
         elif keys and changes.count:
             kinds = [column.type for column in columns[-len(keys) :]]
-            commit = Pending(version, columns, self._context.comment, guard(kinds), changes.count)
-            return self._commits.publish(table, commit, changes, stage)
+            pending = Pending(version, columns, request.comment, guard(kinds), changes.count)
+            return self._commits.publish(table, pending, changes, stage)
         else:
-            tables.add_version(table, version, columns, self._context.comment)
-            self._point_at(table, staged)
+            tables.add_version(table, version, columns, request.comment)
+            self._point_at(table, commit)
         return self._alter(table, expected) and expected is not None
 
-    def _create(self, request: CommitRequest, staged: Mapping[Values, Folder]) -> bool:
+    def _create(self, commit: _Commit) -> bool:
         """Make the table: with its first version when it is not partitioned, else without any."""
-        context, location = self._context, self._location
+        request, keys = commit.request, commit.request.partition_keys
         table = Table(tableName=self._path.name, dbName=self._path.database, owner=getpass.getuser(), tableType="EXTERNAL_TABLE")
-        table.sd, table.partitionKeys = descriptor(self._format, location), []
-        table.parameters = {"EXTERNAL": "TRUE", **context.properties, **({"comment": context.comment} if context.comment else {})}
-        columns = tables.evolved(table, request.result.columns, context.partition_keys)
-        set_columns(table, columns, context.partition_keys)
+        table.sd, table.partitionKeys = descriptor(self._format, self._location), []
+        table.parameters = {"EXTERNAL": "TRUE", **({"comment": request.comment} if request.comment else {})}
+        columns = tables.evolved(table, request.result.columns, keys)
+        set_columns(table, columns, keys)
         tables.renew(table)
-        if not context.partition_keys:
-            tables.add_version(table, self._version(table, request), columns, context.comment)
-            self._point_at(table, staged)
+        if not keys:
+            tables.add_version(table, tables.next_version(table, self._token, request), columns, request.comment)
+            self._point_at(table, commit)
         try:
             self._metastore.call("create_table", table)
         except AlreadyExistsException:
             return False
         except TException as error:
             raise _refused(self._path, error) from error
-        return not context.partition_keys
+        return not keys
 
-    def _point_at(self, table: Table, staged: Mapping[Values, Folder]) -> None:
+    def _point_at(self, table: Table, commit: _Commit) -> None:
         """Move an unpartitioned table to the stage."""
-        if not self._context.partition_keys:
+        if not commit.request.partition_keys:
             table.sd.location = f"{self.begin()}/data"
-            table.parameters[tables.ROWS] = str(sum(folder.rows for folder in staged.values()))
-            if not staged:
+            table.parameters[tables.ROWS] = str(sum(folder.rows for folder in commit.staged.values()))
+            if not commit.staged:
                 write_text(f"{table.sd.location}/_EMPTY", "")  # a folder even where there are none
 
-    def _check_table(self, table: Table) -> None:
-        keys, wanted = partition_keys_of(table), self._context.partition_keys
-        if keys != wanted:
-            raise StageRejectedError(
-                f"{self._path} is partitioned by ({', '.join(keys)}), its definition now by ({', '.join(wanted)}); "
-                "drop the table or give it another name."
-            )
+    def _check_table(self, table: Table, keys: tuple[str, ...]) -> None:
+        check_partition_keys(self._path, partition_keys_of(table), keys)
         if (found := format_of(table)) != self._format:
             raise StageRejectedError(
                 f"{self._path} is a table of format {found}, its definition now says {self._format}; "
                 "drop the table or give it another name."
             )
 
-    def _changes(self, table: Table, staged: Mapping[Values, Folder]) -> Changes | None:
+    def _changes(self, table: Table, commit: _Commit) -> Changes | None:
         """What becomes of which partition; ``None`` when the table is to be read again."""
-        planned, keys = self._context.partitions, self._context.partition_keys
+        planned, keys, staged = commit.request.partitions, commit.request.partition_keys, commit.staged
         is_exact = all(len(spec) == len(keys) for spec in planned)
         wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)
         replaced = {values: one for values, one in existing.items() if planned.covers(dict(zip(keys, values, strict=True)))}
         left = {found for one in replaced.values() if (found := tables.left_in(table, one.sd.location))}
         for folder in left:
-            self._commits.clear(folder)  # a commit that came to no good end
+            self._commits.clear(folder)  # a commit that failed
         if left:
             return None
         return Changes(
@@ -257,17 +261,6 @@ class HiveStagedTable(StagedTable):
             emptied=frozenset(replaced.keys() - staged.keys()),
             missing=frozenset(staged.keys() - existing.keys()),
             replaced=tuple(one.sd.location for one in replaced.values()),
-        )
-
-    def _version(self, table: Table, request: CommitRequest) -> Version:
-        known = tables.versions(table)
-        return Version(
-            number=known[-1].number + 1 if known else 1,
-            token=self._context.token,
-            snapshot=self._context.token,
-            data_timestamp=tables.data_timestamp(request.data_timestamp, known),
-            committed_at=datetime.now(UTC),
-            sources=dict(request.sources),
         )
 
     def _alter(self, table: Table, expected: str | None) -> bool:
@@ -284,21 +277,15 @@ class HiveStagedTable(StagedTable):
             return self.outcome()
         return None
 
-    def _landed(self) -> Version:
-        version = self.outcome()
-        if version is None:
-            raise CommitUnknownError(f"The commit of {self._path} was accepted but is not in the table.")
-        return version
-
     def _forgotten(self, known: list[Version]) -> Version | None:
         """The version of this token, when it is so old that only its partitions know it."""
         if not known or known[0].number == 1:
             return None
-        mark = self._commits.find_mark(self._context.token)
+        mark = self._commits.find_mark(self._token)
         if mark is None:
             return None
         at = datetime.fromtimestamp(int(mark.parameters["transient_lastDdlTime"]), UTC)
-        return Version(int(mark.parameters[tables.NUMBER]), self._context.token, self._context.token, None, at)
+        return Version(int(mark.parameters[NUMBER]), self._token, self._token, None, at)
 
 
 def _refused(path: ObjectPath, error: TException) -> UnsupportedError:

@@ -1,4 +1,4 @@
-"""Hive tables of Parquet or ORC files: what they hold and which versions they had. ``hive_stage`` changes them."""
+"""Hive tables of Parquet or ORC files: what they hold and which versions they had. ``stage`` changes them."""
 
 from __future__ import annotations
 
@@ -9,119 +9,114 @@ from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.files import Deleted, list_files, plain_path
-from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
+from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.plan import SourcePart
-from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import RowCounts, StagingContext, SupportsStaging, TableContent
+from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent
+from airflow_dynamic_tables.formats.commits import ATTEMPTS, TOKEN
 from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.folders import list_folders
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
 from airflow_dynamic_tables.formats.hive.stage import HiveStagedTable
 
-_ATTEMPTS = 10
 
-
-class HiveStaging(SupportsStaging):
-    """Hive tables of one metastore, in one file format.
+class HiveTable(LakeTable):
+    """A table of a Hive metastore.
 
     :param file_format: ``parquet`` or ``orc``.
     """
 
-    def __init__(self, metastore: Metastore, file_format: str) -> None:
-        self.metastore = metastore
+    def __init__(self, store: MetastoreStore, path: ObjectPath, file_format: str) -> None:
+        self._metastore = store.metastore
+        self._path = path
         self._format = file_format
 
-    def stage(self, context: StagingContext) -> HiveStagedTable:
-        """See :meth:`SupportsStaging.stage`."""
-        return HiveStagedTable(self.metastore, self._format, context)
+    def stage(self, token: str) -> HiveStagedTable:
+        """See :meth:`LakeTable.stage`."""
+        return HiveStagedTable(self._metastore, self._path, self._format, token)
 
-    def current(self, path: ObjectPath) -> Version | None:
-        """See :meth:`SupportsStaging.current`."""
-        return next(reversed(self.versions(path)), None)
+    def current(self) -> Version | None:
+        """See :meth:`LakeTable.current`."""
+        return next(reversed(self.versions()), None)
 
-    def versions(self, path: ObjectPath) -> list[Version]:
-        """See :meth:`SupportsStaging.versions`; the newest twenty are kept."""
-        table = tables.load(self.metastore, path)
-        found, pending = tables.versions(table), tables.pending(table)
-        if pending is not None and PartitionCommits(self.metastore, path).landed(pending):
-            found.append(pending.version)
-        return found
+    def versions(self) -> list[Version]:
+        """See :meth:`LakeTable.versions`; the newest twenty are kept."""
+        table = tables.load(self._metastore, self._path)
+        versions = tables.versions(table)
+        pending = tables.pending(table)
+        if pending is not None and PartitionCommits(self._metastore, self._path).landed(pending):
+            versions.append(pending.version)
+        return versions
 
-    def read(self, path: ObjectPath) -> TableContent:
-        """See :meth:`SupportsStaging.read`."""
-        seen = self._look(path)
-        keys, below = partition_keys_of(seen.table), _by_base(seen.folders)
-        parts = tuple(SourcePart(tuple(_listed(base, folders)), base) for base, folders in below.items() if base)
-        parts += tuple(
-            SourcePart(tuple(_listed(folder, {folder: spec})), values=spec) for folder, spec in below.get("", {}).items()
-        )
-        parts = tuple(part for part in parts if part.files)
+    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
+        """See :meth:`LakeTable.read`."""
+        seen = self._look()
+        keys = partition_keys_of(seen.table)
+        listing = list_folders(seen.folders.items())
         return TableContent(
             snapshot=seen.version.snapshot,
-            files=tuple(sorted(file for part in parts for file in part.files)),
+            files=tuple(sorted(listing.files)),
             schema=spark_ddl(columns_of(seen.table)),
             format=format_of(seen.table),
-            base_path=parts[0].base_path if keys and len(parts) == 1 else None,
+            base_path=listing.only.base_path if listing.only is not None and keys else None,
             partition_keys=keys,
-            parts=parts if keys and (len(parts) > 1 or any(part.values for part in parts)) else (),
+            parts=listing.parts if listing.only is None else (),
         )
 
-    def snapshot(self, path: ObjectPath) -> str:
-        """See :meth:`SupportsStaging.snapshot`."""
-        return self._look(path).version.snapshot
+    def snapshot(self) -> str:
+        """See :meth:`LakeTable.snapshot`."""
+        return self._look().version.snapshot
 
-    def count(self, path: ObjectPath, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`SupportsStaging.count`."""
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        """See :meth:`LakeTable.count`."""
         try:
-            seen = self._look(path)
+            seen = self._look()
         except TableNotFoundError:
             return None
         if any(rows is None for rows in seen.rows):
             return None
         return RowCounts.of(zip(seen.folders.values(), map(int, filter(None, seen.rows)), strict=True), partitions)
 
-    def sample(self, path: ObjectPath, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`SupportsStaging.sample`; only the current version can be read.
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """See :meth:`LakeTable.sample`; only the current version can be read.
 
         :raises UnsupportedError: for another version.
         """
-        seen = self._look(path)
+        seen = self._look()
         if version is not None and version != seen.version.number:
-            raise UnsupportedError(f"Version {version} of {path} cannot be read: a Hive table shows its current version only.")
+            raise UnsupportedError(f"Version {version} of {self._path} cannot be read: a Hive table shows only its current one.")
         columns = columns_of(seen.table)
         kinds = {column.name: column.type for column in columns}
         files = [
             (file, {key: _typed(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
-            for base, folders in _by_base(seen.folders).items()
-            for file in (_listed(base, folders) if base else [one for folder in folders for one in _listed(folder, folders)])
+            for file in list_folders(seen.folders.items()).files
         ]
         found = read_rows(files, format_of(seen.table), rows)
         return [{column.name: row.get(column.name) for column in columns} for row in found]
 
-    def delete_orphans(self, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`SupportsStaging.delete_orphans`."""
-        return delete_orphans(self.metastore, path, before, held)
+    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+        """See :meth:`LakeTable.delete_orphans`."""
+        return delete_orphans(self._metastore, self._path, before, held)
 
-    def _look(self, path: ObjectPath) -> _Seen:
+    def _look(self) -> _Seen:
         """The table, its version and its folders, all of the same moment.
 
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
         """
-        for _ in range(_ATTEMPTS):
-            table = tables.load(self.metastore, path)
+        for _ in range(ATTEMPTS):
+            table = tables.load(self._metastore, self._path)
             if table is None:
                 break
             keys = partition_keys_of(table)
-            found = PartitionCommits(self.metastore, path).partitions(table) if keys else {}
-            again = tables.load(self.metastore, path)
+            found = PartitionCommits(self._metastore, self._path).partitions(table) if keys else {}
+            again = tables.load(self._metastore, self._path)
             if again is None or tables.revision(again) != tables.revision(table):
                 continue
             if (version := _version(table, found)) is None:
@@ -132,8 +127,8 @@ class HiveStaging(SupportsStaging):
             folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
             return _Seen(table, version, folders, tuple(one.parameters.get(tables.ROWS) for one in held.values()))
         else:
-            raise ConflictError(f"{path} was changed {_ATTEMPTS} times while it was looked at; try again.")
-        raise TableNotFoundError(f"Table {path} in the Hive metastore does not exist or has no version yet.")
+            raise ConflictError(f"{self._path} was changed {ATTEMPTS} times while it was looked at; try again.")
+        raise TableNotFoundError(f"Table {self._path} in the Hive metastore does not exist or has no version yet.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +145,7 @@ def _version(table: Table, partitions: Mapping[Values, Partition]) -> Version | 
     """The version that these partitions are of: the commit that is under way may have landed already."""
     pending = tables.pending(table)
     if pending is not None:
-        marks = ((one.parameters or {}).get(tables.TOKEN) for one in partitions.values())
+        marks = ((one.parameters or {}).get(TOKEN) for one in partitions.values())
         if pending.version.token in marks:
             return pending.version
     return next(reversed(tables.versions(table)), None)
@@ -158,30 +153,6 @@ def _version(table: Table, partitions: Mapping[Values, Partition]) -> Version | 
 
 def _folder(one: Table | Partition) -> str:
     return file_uri(one.sd.location).rstrip("/")
-
-
-def _by_base(folders: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Mapping[str, str]]]:
-    """Folders by the one below which their names say of which partition they are; those whose names do not say it by none."""
-    found: dict[str, dict[str, Mapping[str, str]]] = {}
-    for folder, spec in folders.items():
-        parts = folder.rsplit("/", len(spec))
-        said = partition_of("/".join(parts[1:]))
-        found.setdefault(parts[0] if said == spec else "", {})[folder] = spec
-    return found
-
-
-def _listed(base: str, folders: Collection[str]) -> list[str]:
-    """Files that lie directly in one of these folders, all below one."""
-    try:
-        found = list_files(base)
-    except FileNotFoundError:
-        return []  # Hive, too, takes a missing folder for an empty one
-    locations, files = {plain_path(folder): folder for folder in folders}, []
-    for file, info in found.items():
-        folder, _, name = plain_path(file).rpartition("/")
-        if folder in locations and info.get("size"):
-            files.append(f"{locations[folder]}/{name}")
-    return files
 
 
 def _typed(value: str, kind: str) -> object:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -16,15 +15,16 @@ from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
-from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
+from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 
 _ATTEMPTS = 5
@@ -67,7 +67,7 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
     lineage = list(tables.lineage(table))
     last, newer, replaced_at = 0, 0, None
     for position, snapshot in enumerate(lineage):
-        is_version = not (snapshot.summary and snapshot.summary.get(tables.FENCE))
+        is_version = not (snapshot.summary and snapshot.summary.get(FENCE))
         if _ids(snapshot) & set(pinned) or (is_version and retention.keeps(newer, replaced_at, now)):
             last = position
         if is_version:
@@ -85,7 +85,7 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
 
 
 def _ids(snapshot: Snapshot) -> set[str]:
-    token = snapshot.summary.get(tables.TOKEN) if snapshot.summary else None
+    token = snapshot.summary.get(TOKEN) if snapshot.summary else None
     return {str(snapshot.snapshot_id), *([token] if token else [])}
 
 
@@ -102,42 +102,42 @@ class _Expiry(ExpireSnapshots):
         return updates, (AssertRefSnapshotId.model_validate(head),)
 
 
-def expire(catalog: Catalog, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:
+def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:
     """Forget the chosen snapshots; nobody's commit is in the way of it for long, nor it in the way of any.
 
     :return: how many are gone.
     :raises ConflictError: when the table does not come to rest.
     """
     for _ in range(_ATTEMPTS):
-        table = tables.load(catalog, path)
+        table = tables.load(store, path)
         chosen = list(choose(table)) if table is not None else []
         if table is None or not chosen:
             return 0
         try:
-            with as_os_errors():
+            with store.errors(), as_os_errors():
                 _Expiry(Transaction(table, autocommit=True)).by_ids(chosen).commit()
         except (CommitFailedException, ValueError):
             continue  # somebody committed, or forgot the same ones
-        except (DBAPIError, OSError) as error:
-            raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {catalog.name}: {error}") from error
+        except OSError as error:
+            raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {store.catalog}: {error}") from error
         return len(chosen)
     raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
 
 
-def delete_orphans(catalog: Catalog, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-    """See :meth:`~airflow_dynamic_tables.formats.base.SupportsStaging.delete_orphans`.
+def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
     The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
     that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
     """
-    table = tables.load(catalog, path)
+    table = tables.load(store, path)
     if table is None:
         return Deleted()
     location = table.location().rstrip("/")
     found = list_entries(location)
     trace(Step.LISTED, str(path))
     folders = tuple(f"{plain_path(folder)}/" for folder in held())
-    table = tables.load(catalog, path)
+    table = tables.load(store, path)
     if table is None or table.location().rstrip("/") != location:
         return Deleted()
     used = {plain_path(uri) for uri in _references(table)}

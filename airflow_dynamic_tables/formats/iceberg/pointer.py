@@ -11,7 +11,8 @@ from pyiceberg.table import Transaction
 
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError
+from airflow_dynamic_tables.exceptions import CommitRejectedError
+from airflow_dynamic_tables.formats.commits import unknown
 
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -29,9 +30,7 @@ def swap(transaction: Transaction, path: ObjectPath) -> bool:
     except Exception as error:
         if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno in _NOT_WRITTEN):
             raise _untouched(path, error) from error
-        raise CommitUnknownError(
-            f"Nobody knows whether the commit of {path} landed ({error}); it is looked up before anything is deleted."
-        ) from error
+        raise unknown(path, error) from error
     return True
 
 

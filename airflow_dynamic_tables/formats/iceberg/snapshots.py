@@ -6,45 +6,36 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
-from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
-from airflow_dynamic_tables.clients.sql_servers import reason
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
-
-TOKEN = "dynamic-tables.token"
-NUMBER = "dynamic-tables.version"
-DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
-SOURCES = "dynamic-tables.sources"
-FENCE = "dynamic-tables.fence"
+from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, SOURCES, TOKEN
 
 
-def load(catalog: Catalog, path: ObjectPath) -> Table | None:
+def load(store: IcebergStore, path: ObjectPath) -> Table | None:
     """A table of the catalog as it is now; ``None`` when there is none.
 
     :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
     """
     try:
-        with as_os_errors():
-            return catalog.load_table((path.database, path.name))
+        with store.errors(), as_os_errors():
+            return store.tables.load_table((path.database, path.name))
     except NoSuchTableError:
         return None
-    except DBAPIError as error:
-        raise CatalogUnavailableError(f"Cannot reach catalog {catalog.name}: {reason(error)}") from error
     except OSError as error:
-        raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {catalog.name}: {error}") from error
+        raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {store.catalog}: {error}") from error
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:

@@ -44,10 +44,11 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
         return Expired()
     if not isinstance(entry, CatalogDynamicTable):
         return Expired()
-    staging, now = workspace.staging(identifier, entry.format), workspace.now()
-    snapshots = staging.expire(identifier.path, Retention.parse(entry.options), now, _pinned(workspace, str(identifier)))
+    table = workspace.table(identifier, entry.format)
+    now = workspace.now()
+    snapshots = table.expire(Retention.parse(entry.options), now, _pinned(workspace, str(identifier)))
     try:
-        deleted = staging.delete_orphans(identifier.path, now - ORPHAN_AGE, lambda: _held(workspace, str(identifier)))
+        deleted = table.delete_orphans(now - ORPHAN_AGE, lambda: _held(workspace, str(identifier)))
     except ConflictError as error:
         log.info("%s", error)
         deleted = Deleted()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.exceptions import ExpectationError, QuarantinedError
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-def check(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, result: RefreshResult) -> None:
+def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
     """Keep what was found in the ledger, then decide.
 
     How many rows may be written is decided here; the other expectations were counted by the job.
@@ -21,7 +21,8 @@ def check(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, resul
     :raises ExpectationError: when one with the action ``fail`` is violated.
     :raises QuarantinedError: when one with the action ``quarantine`` is.
     """
-    found = (*result.expectations, *_row_counts(workspace, table, planned, result.rows))
+    planned = attempt.plan
+    found = (*result.expectations, *_row_counts(attempt, result.rows))
     if not found:
         return
     workspace.ledger.update_refresh(
@@ -45,15 +46,16 @@ def check(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, resul
         )
 
 
-def _row_counts(workspace: Workspace, table: DynamicTable, planned: RefreshPlan, rows: int) -> tuple[ExpectationResult, ...]:
-    before = _rows_before(workspace, table, planned) if any(bound.compares for bound in table.row_counts) else None
-    return tuple(bound.check(rows, before) for bound in table.row_counts)
+def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:
+    bounds = attempt.request.table.row_counts
+    before = _rows_before(attempt) if any(bound.compares for bound in bounds) else None
+    return tuple(bound.check(rows, before) for bound in bounds)
 
 
-def _rows_before(workspace: Workspace, table: DynamicTable, planned: RefreshPlan) -> int | None:
+def _rows_before(attempt: Attempt) -> int | None:
     """How many rows the stage replaces in the last version; a planned partition that this lacks counts as an average one."""
-    counts = workspace.staging(table.identifier, table.format).count(table.identifier.path, planned.partitions)
+    counts = attempt.table.count(attempt.plan.partitions)
     if counts is None or not counts.partitions:
         return None
-    missing = len(planned.partitions) - counts.held
+    missing = len(attempt.plan.partitions) - counts.held
     return counts.replaced + round(missing * counts.total / counts.partitions)

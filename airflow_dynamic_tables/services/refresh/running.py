@@ -16,7 +16,7 @@ from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -26,8 +26,9 @@ from airflow_dynamic_tables.exceptions import (
     QuarantinedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import StagedTable, StagingContext
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import plan
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
@@ -77,29 +78,29 @@ def run(
     if isinstance(begun, Skipped):
         return begun
     try:
-        with lease_kept(workspace, begun.token, on_lost):
+        with lease_kept(workspace, request.token, on_lost):
             with steps.step("spark"):
-                submit(begun)
-            return commit(workspace, request, begun, steps)
+                submit(begun.plan)
+            return commit(workspace, begun, steps)
     except CommitUnknownError as error:
         with suppress(CatalogUnavailableError):
-            workspace.ledger.update_refresh(begun.token, error=str(error))
+            workspace.ledger.update_refresh(request.token, error=str(error))
         raise
     except QuarantinedError as error:
-        quarantine(workspace, begun.token, str(error), steps.seconds)
+        quarantine(workspace, request.token, str(error), steps.seconds)
         raise
     except BaseException as error:
         try:
-            abort(workspace, begun.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+            abort(workspace, request.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
         except Exception:
-            log.exception("Could not abort stage %s; the next refresh or sweep does it.", begun.token)
+            log.exception("Could not abort stage %s; the next refresh or sweep does it.", request.token)
         raise
 
 
-def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skipped:
+def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
-    :return: the plan, or why nothing is to be done: the table is suspended, no partition is asked for, or it is fresher already.
+    :return: the attempt, or why there is none: the table is suspended, no partition is asked for, or it is fresher already.
     :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
         accepted that.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
@@ -108,32 +109,40 @@ def begin(workspace: Workspace, request: RefreshRequest) -> RefreshPlan | Skippe
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
     trace(Step.BEGIN, request.token)
-    workspace.staging(request.table.identifier, request.table.format, request.table.atomicity)  # refused before anything is done
+    # First: a format that the catalog cannot hold is refused before anything is done.
+    table = workspace.table(request.table.identifier, request.table.format, request.table.atomicity)
     if is_suspended(workspace, request.table.identifier):
         suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
         return _skipped(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
-    if requested_partitions(request).is_empty:
+    partitions = requested_partitions(request)
+    if partitions.is_empty:
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
+    staged = table.stage(request.token)
+    stage = _stage(workspace, request, partitions, staged.begin())
+    open_stage(workspace, stage)
+    trace(Step.OPENED, request.token)
+    try:
+        planned = _planned(workspace, request, table, stage)
+    except BaseException as error:
+        abort(workspace, request.token, error)
+        raise
+    return planned if isinstance(planned, Skipped) else Attempt(request, table, stage, staged, planned)
+
+
+def _stage(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, location: str) -> Stage:
     now = workspace.now()
-    stage = Stage(
+    return Stage(
         token=request.token,
         table=str(request.table.identifier),
-        location=_staged(workspace, request).begin(),
+        location=location,
         owner=request.owner,
         process=current_process(),
         opened_at=now,
         lease_until=now + LEASE,
-        partitions=requested_partitions(request),
+        partitions=partitions,
         format=request.table.format,
     )
-    open_stage(workspace, stage)
-    trace(Step.OPENED, request.token)
-    try:
-        return _planned(workspace, request, stage)
-    except BaseException as error:
-        abort(workspace, request.token, error)
-        raise
 
 
 def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> Skipped:
@@ -155,10 +164,9 @@ def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> S
     return Skipped(reason)
 
 
-def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> RefreshPlan | Skipped:
+def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage) -> RefreshPlan | Skipped:
     # The current version is read under the lease: nobody else can commit these partitions from here on.
-    table = request.table
-    current = workspace.staging(table.identifier, table.format).current(table.identifier.path)
+    current = table.current()
     action, reason = action_of(request, stage.partitions, current)
     refresh = Refresh(
         token=stage.token,
@@ -191,7 +199,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, stage: Stage) -> Ref
     return planned
 
 
-def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, steps: Steps) -> Version:
+def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     """Check the job's result and make the stage visible in one step; idempotent by token.
 
     :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
@@ -199,12 +207,13 @@ def commit(workspace: Workspace, request: RefreshRequest, planned: RefreshPlan, 
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
+    planned = attempt.plan
     token = planned.token
     trace(Step.COMMIT, token)
     result = read_result(planned)
     with steps.step("commit"):
-        check(workspace, request.table, planned, result)
-        version = land(workspace, planned, request.table.format, result, lambda: _publishing(workspace, result))
+        check(workspace, attempt, result)
+        version = land(attempt.staged, planned, result, lambda: _publishing(workspace, result))
     trace(Step.PUBLISHED, token)
     try:
         record_landed(workspace, token, version, _measured(steps, result))
@@ -229,16 +238,3 @@ def _publishing(workspace: Workspace, result: RefreshResult) -> None:
     }
     workspace.ledger.move_stage(result.token, (StageState.OPEN,), StageState.COMMITTING, wrote)
     trace(Step.PUBLISHING, result.token)
-
-
-def _staged(workspace: Workspace, request: RefreshRequest) -> StagedTable:
-    table = request.table
-    context = StagingContext(
-        token=request.token,
-        database=table.identifier.database,
-        table=table.identifier.table,
-        partition_keys=table.partition_keys,
-        partitions=requested_partitions(request),
-        comment=table.comment,
-    )
-    return workspace.staging(table.identifier, table.format).stage(context)

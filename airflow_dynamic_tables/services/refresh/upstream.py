@@ -56,7 +56,7 @@ def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: date
 
 def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
     required = previous_tick(parent.cron, parent.timezone, schedule_time)
-    version = workspace.staging(parent.identifier, parent.format).current(parent.identifier.path)
+    version = workspace.table(parent.identifier, parent.format).current()
     fresh = version.data_timestamp if version is not None else None
     if fresh is not None and fresh >= required:
         return None

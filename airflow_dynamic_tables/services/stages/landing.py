@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_dynamic_tables.clients.files import read_text
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.base import CommitRequest, StagingContext
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
-from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def read_plan(stage: Stage) -> RefreshPlan:
@@ -43,18 +41,14 @@ def versions_read(planned: RefreshPlan) -> dict[str, str]:
     return {source.identifier: source.version for source in planned.sources}
 
 
-def land(
-    workspace: Workspace, planned: RefreshPlan, table_format: str, result: RefreshResult, before_publish: Callable[[], None]
-) -> Version:
+def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]) -> Version:
     """Make the stage visible in one step; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
-    identifier = TableIdentifier.parse(planned.identifier)
-    context = StagingContext(
-        token=planned.token,
-        database=identifier.database,
-        table=identifier.table,
+    request = CommitRequest(
+        result=result,
+        data_timestamp=planned.data_timestamp,
+        sources=versions_read(planned),
         partition_keys=planned.partition_keys,
         partitions=planned.partitions,
         comment=planned.comment,
     )
-    staged = workspace.staging(identifier, table_format).stage(context)
-    return staged.commit(CommitRequest(result, planned.data_timestamp, versions_read(planned)), before_publish)
+    return staged.commit(request, before_publish)

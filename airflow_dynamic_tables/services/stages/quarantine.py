@@ -15,7 +15,7 @@ from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Sta
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle
+from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
 
 KEEP_QUARANTINED = timedelta(days=30)
@@ -54,12 +54,13 @@ def publish(workspace: Workspace, token: str) -> Version:
     _check_quarantined(stage)
     planned, ledger = read_plan(stage), workspace.ledger
     result = read_result(planned)
+    staged = staged_table(workspace, stage)
     lease = workspace.now() + LEASE
     # From here on it is the stage of this process: when that dies, the stage is settled as that of any refresh.
     ledger.move_stage(token, (StageState.QUARANTINED,), StageState.COMMITTING, process=current_process(), lease_until=lease)
     try:
         with lease_kept(workspace, token):
-            version = land(workspace, planned, stage.format, result, lambda: _check_up_to_date(workspace, stage, planned))
+            version = land(staged, planned, result, lambda: _check_up_to_date(workspace, stage, planned))
     except (StageRejectedError, ConflictError):
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
         raise
@@ -115,8 +116,7 @@ def _overtakes(newer: Stage, stage: Stage) -> bool:
 def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:
     """Refuse to overwrite what was committed after the stage was opened; asked of the table itself, whatever the ledger lacks."""
     workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING)  # or somebody else settled it
-    identifier = TableIdentifier.parse(stage.table)
-    newest_first = workspace.staging(identifier, stage.format).versions(identifier.path)[::-1]
+    newest_first = workspace.table(TableIdentifier.parse(stage.table), stage.format).versions()[::-1]
     for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)
         fresher = stage.partitions.is_whole and version.data_timestamp and version.data_timestamp > planned.schedule_time

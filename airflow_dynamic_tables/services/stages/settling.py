@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
-from airflow_dynamic_tables.formats.base import StagedTable, StagingContext
+from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -113,8 +113,4 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
 
 def staged_table(workspace: Workspace, stage: Stage) -> StagedTable:
     """The table side of a stage of the ledger."""
-    identifier = TableIdentifier.parse(stage.table)
-    staging = workspace.staging(identifier, stage.format)
-    return staging.stage(
-        StagingContext(token=stage.token, database=identifier.database, table=identifier.table, partitions=stage.partitions)
-    )
+    return workspace.table(TableIdentifier.parse(stage.table), stage.format).stage(stage.token)

@@ -17,11 +17,11 @@ from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     TableNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import StagingContext, kept_version
+from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import abort, record_landed, staged_table
+from airflow_dynamic_tables.services.stages.settling import abort, record_landed
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
     entry = workspace.catalog(request.identifier.catalog).get_table(request.identifier.path)
     if not isinstance(entry, CatalogDynamicTable):
         raise TableNotFoundError(f"{request.identifier} is no dynamic table.")
-    kept_version(_versions(workspace, request, entry.format), request.number, request.identifier)  # else nothing is recorded
-    context = StagingContext(request.token, request.identifier.database, request.identifier.table)
+    table = workspace.table(request.identifier, entry.format)
+    kept_version(table.versions(), request.number, request.identifier)  # else nothing is recorded
     now = workspace.now()
     return Stage(
         token=request.token,
         table=str(request.identifier),
-        location=workspace.staging(request.identifier, entry.format).stage(context).begin(),
+        location=table.stage(request.token).begin(),
         owner=request.owner,
         process=current_process(),
         opened_at=now,
@@ -83,12 +83,9 @@ def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
     )
 
 
-def _versions(workspace: Workspace, request: RollbackRequest, format: str) -> list[Version]:  # noqa: A002 - the field's word
-    return workspace.staging(request.identifier, format).versions(request.identifier.path)
-
-
 def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> Version:
-    old = kept_version(_versions(workspace, request, stage.format), request.number, stage.table)
+    table = workspace.table(request.identifier, stage.format)
+    old = kept_version(table.versions(), request.number, stage.table)
     workspace.ledger.record(
         Refresh(
             token=stage.token,
@@ -104,7 +101,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
     trace(Step.RESTORING, stage.token)
-    version = staged_table(workspace, stage).restore(request.number, lambda: _publishing(workspace, stage))
+    version = table.stage(stage.token).restore(request.number, lambda: _publishing(workspace, stage))
     try:
         record_landed(workspace, stage.token, version)
     except CatalogUnavailableError:

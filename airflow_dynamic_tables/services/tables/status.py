@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
@@ -62,7 +63,7 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
-    versions = workspace.staging(identifier, entry.format).versions(identifier.path)
+    versions = workspace.table(identifier, entry.format).versions()
     return TableDetails(
         status=_status(workspace, identifier, entry, None),
         table=entry,
@@ -77,7 +78,7 @@ def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version
     :raises TableNotFoundError: when it has no version yet.
     :raises VersionNotFoundError: when that version is not kept; names those that are.
     """
-    return workspace.staging(identifier, workspace.format_of(identifier)).sample(identifier.path, rows, version)
+    return workspace.table(identifier).sample(rows, version)
 
 
 def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
@@ -91,8 +92,8 @@ def _status(
     workspace: Workspace, identifier: TableIdentifier, entry: AnyTable | None, definition: DynamicTable | None
 ) -> TableStatus:
     registered = entry if isinstance(entry, CatalogDynamicTable) else None
-    format_ = definition.format if definition else registered.format if registered else "iceberg"
-    version = workspace.staging(identifier, format_).current(identifier.path)
+    format_ = definition.format if definition else registered.format if registered else DEFAULT_FORMAT
+    version = workspace.table(identifier, format_).current()
     last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
     fresh = version.data_timestamp if version else None
     handler = registered.refresh_handler if registered else None

@@ -12,7 +12,9 @@ from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.postgres.types import spark_type
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -23,6 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     PartitionNotFoundError,
     TableNotFoundError,
 )
+from airflow_dynamic_tables.formats.registry import bind
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -135,24 +138,29 @@ def test_types(formatted: str, expected: str) -> None:
     assert spark_type(formatted) == expected
 
 
+def bound(catalog: JdbcCatalog, table: ObjectPath, options: dict[str, str]) -> SourceBinding:
+    """The table as a source of a refresh."""
+    return bind(Source(TableIdentifier("pg", table.database, table.name), "jdbc", options=options), catalog.stores(), "view")
+
+
 def test_a_scan_knows_no_password_and_finds_its_bounds(shop: str) -> None:
     catalog = JdbcCatalog("pg", shop.replace("postgres@", "postgres:secret@"))
-    scan = catalog.scan(path(catalog, "orders"), {"partitionColumn": "day", "numPartitions": "2"})
+    scan = bound(catalog, path(catalog, "orders"), {"partitionColumn": "day", "numPartitions": "2"})
     assert "secret" not in repr(scan)
-    assert catalog.password == "secret"
+    assert catalog.stores()[0].passwords == {"DYNAMIC_TABLES_PASSWORD_PG": "secret"}
     assert (scan.options["lowerBound"], scan.options["upperBound"]) == ("2024-01-01", "2024-01-03")
     assert (scan.options["numPartitions"], scan.options["dbtable"]) == ("2", '"public"."orders"')
-    assert catalog.scan(path(catalog, "nothing"), {"partitionColumn": "id"}).options["lowerBound"] == "0"
-    assert catalog.scan(path(catalog, "odd"), {"partitionColumn": "50% :off"}).options["upperBound"] == "0"
+    assert bound(catalog, path(catalog, "nothing"), {"partitionColumn": "id"}).options["lowerBound"] == "0"
+    assert bound(catalog, path(catalog, "odd"), {"partitionColumn": "50% :off"}).options["upperBound"] == "0"
     with pytest.raises(ConfigurationError, match="orders has no column 'dy' to read partitions by; it has id, day, amount"):
-        catalog.scan(path(catalog, "orders"), {"partitionColumn": "dy"})
+        bound(catalog, path(catalog, "orders"), {"partitionColumn": "dy"})
     with pytest.raises(TableNotFoundError):
-        catalog.scan(path(catalog, "customers"), {})
+        bound(catalog, path(catalog, "customers"), {})
     catalog.close()
 
 
 def test_a_snapshot_is_held_until_the_catalog_is_closed(catalog: JdbcCatalog, shop: str) -> None:
-    scan = catalog.scan(path(catalog, "crm.customers"), {})
+    scan = bound(catalog, path(catalog, "crm.customers"), {})
     with psycopg.connect(shop) as writer:
         writer.execute("INSERT INTO crm.customers VALUES (1, 'ada')")
     with psycopg.connect(shop) as reader:
@@ -164,13 +172,13 @@ def test_a_snapshot_is_held_until_the_catalog_is_closed(catalog: JdbcCatalog, sh
 
 
 def test_a_lost_connection_is_made_anew(catalog: JdbcCatalog, shop: str) -> None:
-    catalog.scan(path(catalog, "orders"), {})
+    bound(catalog, path(catalog, "orders"), {})
     with psycopg.connect(shop, autocommit=True) as killer:
         others = "datname = current_database() AND pid <> pg_backend_pid()"
         killer.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
     with pytest.raises(CatalogUnavailableError, match=r"Cannot read jdbc:postgresql://127\.0\.0\.1"):
-        catalog.scan(path(catalog, "orders"), {})
-    assert catalog.scan(path(catalog, "orders"), {}).version.startswith("snapshot:")
+        bound(catalog, path(catalog, "orders"), {})
+    assert bound(catalog, path(catalog, "orders"), {}).version.startswith("snapshot:")
 
 
 @pytest.mark.parametrize(

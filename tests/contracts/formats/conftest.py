@@ -12,15 +12,26 @@ import pytest
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
+from airflow_dynamic_tables.clients.stores import FolderStore
+from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
+from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore
 from tests.support.postgres import PostgresServer
 
 
+@pytest.fixture
+def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two lines that a format adds to the registries."""
+    toy = TableFormat("toy", sink=Support.YES, file_format="parquet", keys_in_files=True)
+    monkeypatch.setitem(FORMATS, "toy", toy)
+    monkeypatch.setitem(TABLES, ("toy", FolderStore.kind), Module("tests.support.toy_format.table:ToyTable"))
+
+
 @pytest.fixture(
     params=[
+        "toy/folder",
         "iceberg/sqlite",
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
@@ -28,6 +39,10 @@ from tests.support.postgres import PostgresServer
     ]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "toy/folder":
+        request.getfixturevalue("toy_format")
+        yield Bench(FolderStore("lake", f"file://{tmp_path}/warehouse"), format="toy")
+        return
     if not request.param.startswith("iceberg"):
         derby = request.param.endswith("/derby")
         server: HiveMetastore = request.getfixturevalue("hive_metastore" if derby else "hive_metastore_on_postgres")
@@ -42,5 +57,5 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         database = Database(f"sqlite:///{tmp_path}/state.db")
     catalog = SqlCatalog("lake", database, f"file://{tmp_path}/warehouse")
     catalog.open()
-    yield Bench(IcebergStaging(catalog.iceberg))
+    yield Bench(catalog.stores()[0])
     catalog.close()

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import RowCounts, StagingContext
+from airflow_dynamic_tables.formats.base import RowCounts
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 
 
@@ -28,14 +28,14 @@ def test_the_first_commit_makes_the_table_with_its_rows(bench: Bench) -> None:
     staged = bench.stage("t1", "2024-02-29")
     assert staged.begin().endswith("/t1")
     result = bench.write(staged, {"2024-02-29": [1, 2]})
-    assert bench.staging.current(bench.path) is None
+    assert bench.table.current() is None
     with pytest.raises(TableNotFoundError):
-        bench.staging.read(bench.path)
+        bench.table.read()
     version = bench.commit(staged, result)
     assert (version.number, version.token, version.data_timestamp) == (1, "t1", NOON)
     assert version.sources == {"lake.raw.orders": "files:1"}
     assert bench.rows() == {"2024-02-29": [1, 2]}
-    assert bench.staging.current(bench.path) == version
+    assert bench.table.current() == version
 
 
 def test_a_partition_refresh_replaces_exactly_the_planned_partitions(bench: Bench) -> None:
@@ -103,10 +103,10 @@ def test_versions_count_up_and_never_grow_older(bench: Bench) -> None:
     bench.refresh({"1": [1]}, "1", at=NOON)
     bench.refresh({"0": [0]}, "0", at=NOON - timedelta(days=1))
     bench.refresh({"2": [2]}, "2", at=NOON + timedelta(days=1))
-    versions = bench.staging.versions(bench.path)
+    versions = bench.table.versions()
     assert [version.number for version in versions] == [1, 2, 3]
     assert [version.data_timestamp for version in versions] == [NOON, NOON, NOON + timedelta(days=1)]
-    assert bench.staging.snapshot(bench.path) == versions[-1].snapshot
+    assert bench.table.snapshot() == versions[-1].snapshot
 
 
 def test_committing_a_token_again_is_the_same_version(bench: Bench) -> None:
@@ -154,16 +154,16 @@ def test_a_fenced_commit_cannot_land(bench: Bench) -> None:
     assert fenced == [True]
     assert staged.outcome() is None
     assert bench.rows() == {"1": [1]}
-    assert [version.number for version in bench.staging.versions(bench.path)] == [1]
+    assert [version.number for version in bench.table.versions()] == [1]
     assert bench.refresh({"1": [2]}, "1").number == 2
 
 
 def test_fencing_a_commit_that_landed_changes_nothing(bench: Bench) -> None:
     staged = bench.stage("t1", "1")
     bench.commit(staged, bench.write(staged, {"1": [1]}))
-    before = bench.staging.snapshot(bench.path)
+    before = bench.table.snapshot()
     assert staged.fence()
-    assert bench.staging.snapshot(bench.path) == before
+    assert bench.table.snapshot() == before
 
 
 def test_a_table_that_does_not_exist_cannot_be_fenced(bench: Bench) -> None:
@@ -189,7 +189,7 @@ def test_racing_commits_of_other_partitions_all_land(bench: Bench, first: bool) 
     for thread in threads:
         thread.join()
     assert bench.rows() == {**({} if first else {"0": [0]}), **{day: [int(day)] for day in days}}
-    numbers = [version.number for version in bench.staging.versions(bench.path)]
+    numbers = [version.number for version in bench.table.versions()]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
@@ -202,12 +202,13 @@ def test_what_is_raised_before_publishing_ends_the_commit(bench: Bench) -> None:
 
     with pytest.raises(CommitRejectedError, match="not yours any more"):
         bench.commit(staged, result, refuse)
-    assert bench.staging.current(bench.path) is None
+    assert bench.table.current() is None
 
 
 def test_a_stage_that_replaces_nothing_is_refused(bench: Bench) -> None:
     bench.refresh({"1": [1]})
-    staged = bench.staging.stage(StagingContext("t2", bench.path.database, bench.path.name, bench.partition_keys, NO_PARTITIONS))
+    staged = bench.stage("t2")
+    bench.planned["t2"] = NO_PARTITIONS
     with pytest.raises(StageRejectedError, match="The plan of t2 replaces nothing"):
         bench.commit(staged, bench.write(staged, {}))
     assert bench.rows() == {"1": [1]}
@@ -220,7 +221,7 @@ def test_rows_of_a_partition_that_was_not_planned_are_refused(bench: Bench) -> N
         bench.commit(staged, result)
     with pytest.raises(StageRejectedError, match="is of partition ds=2, which was not planned"):
         bench.commit(staged, replace(result, partitions=({"ds": "1"},)))
-    assert bench.staging.current(bench.path) is None
+    assert bench.table.current() is None
 
 
 def test_a_vanished_file_is_refused(bench: Bench) -> None:
@@ -259,9 +260,9 @@ def test_appended_columns_are_null_in_old_rows(bench: Bench) -> None:
     staged = bench.stage("t2", "2")
     wider = (*COLUMNS, Column("text", "string", comment="what it says"))
     bench.commit(staged, bench.write(staged, {"2": [2]}, wider))
-    rows = sorted(bench.staging.sample(bench.path, 10), key=lambda row: row["ds"])
+    rows = sorted(bench.table.sample(10), key=lambda row: row["ds"])
     assert [row["text"] for row in rows] == [None, "2!"]
-    assert "`text` string" in bench.staging.read(bench.path).schema
+    assert "`text` string" in bench.table.read().schema
 
 
 @pytest.mark.parametrize(
@@ -295,23 +296,23 @@ def test_other_partition_keys_are_refused(bench: Bench) -> None:
 def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) -> None:
     bench.refresh({"1": [1], "2": [2]})
     bench.refresh({"2": [20]}, "2")
-    content = bench.staging.read(bench.path)
-    assert content.snapshot == bench.staging.snapshot(bench.path)
+    content = bench.table.read()
+    assert content.snapshot == bench.table.snapshot()
     assert len(content.files) == 2
     assert sorted(content.schema.split(", ")) == ["`ds` string", "`n` bigint"]
 
 
 def test_rows_are_counted_by_partition(bench: Bench) -> None:
-    assert bench.staging.count(bench.path, WHOLE_TABLE) is None
+    assert bench.table.count(WHOLE_TABLE) is None
     bench.refresh({"1": [1], "2": [2, 3], "3": [4, 5, 6]})
     bench.refresh({}, "3")
     bench.refresh({"2": [7, 8, 9]}, "2")
-    assert bench.staging.count(bench.path, WHOLE_TABLE) == RowCounts(replaced=4, held=1, total=4, partitions=2)
+    assert bench.table.count(WHOLE_TABLE) == RowCounts(replaced=4, held=1, total=4, partitions=2)
     asked = PartitionSet.of([{"ds": "2"}, {"ds": "3"}, {"ds": "9"}])
-    assert bench.staging.count(bench.path, asked) == RowCounts(replaced=3, held=1, total=4, partitions=2)
+    assert bench.table.count(asked) == RowCounts(replaced=3, held=1, total=4, partitions=2)
 
 
 def test_rows_of_an_unpartitioned_table_are_counted(bench: Bench) -> None:
     bench.partition_keys = ()
     bench.refresh({"a": [1], "b": [2, 3]})
-    assert bench.staging.count(bench.path, WHOLE_TABLE) == RowCounts(replaced=3, held=1, total=3, partitions=1)
+    assert bench.table.count(WHOLE_TABLE) == RowCounts(replaced=3, held=1, total=3, partitions=1)

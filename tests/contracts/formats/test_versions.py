@@ -37,20 +37,20 @@ def restore(bench: Bench, number: int, token: str | None = None, before: Callabl
 
 
 def rows(bench: Bench, version: int) -> list[int]:
-    return sorted(row["n"] for row in bench.staging.sample(bench.path, 100, version))
+    return sorted(row["n"] for row in bench.table.sample(100, version))
 
 
 def expire(bench: Bench, *pinned: str, retention: Retention = TWO) -> int:
-    return bench.staging.expire(bench.path, retention, soon(), pinned)
+    return bench.table.expire(retention, soon(), pinned)
 
 
 def orphans(bench: Bench, *held: str) -> tuple[int, int]:
-    deleted = bench.staging.delete_orphans(bench.path, soon(), lambda: held)
+    deleted = bench.table.delete_orphans(soon(), lambda: held)
     return deleted.files, deleted.bytes
 
 
 def numbers(bench: Bench) -> list[int]:
-    return [version.number for version in bench.staging.versions(bench.path)]
+    return [version.number for version in bench.table.versions()]
 
 
 def test_every_kept_version_can_be_read(bench: Bench) -> None:
@@ -69,7 +69,7 @@ def test_a_version_is_restored_as_a_new_one(bench: Bench) -> None:
     assert (restored.number, restored.token, restored.data_timestamp) == (3, "back", NOON - DAY)
     assert restored.sources == first.sources
     assert bench.rows() == {"1": [1], "2": [2]}
-    assert bench.staging.current(bench.path) == restored
+    assert bench.table.current() == restored
     assert bench.stage("back").outcome() == restored
     bench.refresh({"2": [21]}, "2")
     assert bench.rows() == {"1": [1], "2": [21]}
@@ -88,8 +88,8 @@ def test_columns_that_a_restored_version_did_not_have_are_null(bench: Bench) -> 
     staged = bench.stage("t2")
     bench.commit(staged, bench.write(staged, {"1": [2]}, (*COLUMNS, Column("text", "string"))))
     restore(bench, 1)
-    assert bench.staging.sample(bench.path, 10) == [{"ds": "1", "n": 1, "text": None}]
-    assert bench.staging.sample(bench.path, 10, 1) == [{"ds": "1", "n": 1}]
+    assert bench.table.sample(10) == [{"ds": "1", "n": 1, "text": None}]
+    assert bench.table.sample(10, 1) == [{"ds": "1", "n": 1}]
 
 
 def test_what_is_raised_before_publishing_ends_the_restoration(bench: Bench) -> None:
@@ -143,9 +143,9 @@ def test_young_versions_and_young_files_stay(bench: Bench) -> None:
     for number in range(4):
         bench.refresh({"1": [number]})
     now = datetime.now(UTC)
-    assert bench.staging.expire(bench.path, TWO, now + 6 * DAY, ()) == 0
+    assert bench.table.expire(TWO, now + 6 * DAY, ()) == 0
     assert expire(bench) == 2
-    deleted = bench.staging.delete_orphans(bench.path, now - DAY, lambda: ())
+    deleted = bench.table.delete_orphans(now - DAY, lambda: ())
     assert (deleted.files, deleted.bytes) == (0, 0)
 
 
@@ -203,7 +203,7 @@ def test_what_the_ledger_refuses_ends_the_deletion(bench: Bench, tmp_path: Path)
         raise ConflictError("not now")
 
     with pytest.raises(ConflictError, match="not now"):
-        bench.staging.delete_orphans(bench.path, soon(), refuse)
+        bench.table.delete_orphans(soon(), refuse)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -260,7 +260,7 @@ def test_refreshes_beside_the_maintenance(bench: Bench) -> None:
             expire(bench, *list(stages))
         except ConflictError:
             continue
-        bench.staging.delete_orphans(bench.path, datetime.now(UTC) - DAY, lambda: list(stages.values()))
+        bench.table.delete_orphans(datetime.now(UTC) - DAY, lambda: list(stages.values()))
     thread.join()
     assert not failures
     assert bench.rows() == {"1": [rounds], "2": [0]}

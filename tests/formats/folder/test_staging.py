@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RESULT_FILE, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
@@ -28,8 +29,8 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import CommitRequest, RowCounts, StagedTable, StagingContext
-from airflow_dynamic_tables.formats.folder.table import FolderStaging
+from airflow_dynamic_tables.formats.base import CommitRequest, RowCounts, StagedTable
+from airflow_dynamic_tables.formats.folder.table import FolderTable
 
 SALES = ObjectPath("Säle", "re venue")
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
@@ -43,18 +44,23 @@ class FolderBench:
     warehouse: Path
     format: str
     keys: tuple[str, ...] = ("ds",)
+    planned: dict[str, PartitionSet] = field(default_factory=dict)
 
     @property
-    def staging(self) -> FolderStaging:
-        return FolderStaging(f"file://{self.warehouse}", self.format)
+    def table(self) -> FolderTable:
+        return FolderTable(FolderStore("lake", f"file://{self.warehouse}"), SALES, self.format)
 
     @property
     def location(self) -> Path:
         return next(self.warehouse.glob("*/*"))
 
     def stage(self, token: str, *days: str) -> StagedTable:
-        planned = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
-        return self.staging.stage(StagingContext(token, SALES.database, SALES.name, self.keys, planned))
+        if days or token not in self.planned:  # who only looks a token up does not change its plan
+            self.planned[token] = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
+        return self.table.stage(token)
+
+    def request(self, result: RefreshResult, at: datetime = NOON) -> CommitRequest:
+        return CommitRequest(result, at, {"lake.raw.o": "1"}, self.keys, self.planned[result.token])
 
     def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] = COLUMNS) -> RefreshResult:
         stage, files = staged.begin(), []
@@ -74,11 +80,11 @@ class FolderBench:
 
     def refresh(self, rows: dict[str, list[int]], *days: str, at: datetime = NOON) -> Version:
         staged = self.stage(str(uuid4()), *days)
-        return staged.commit(CommitRequest(self.write(staged, rows), at, {"lake.raw.o": "1"}), lambda: None)
+        return staged.commit(self.request(self.write(staged, rows), at), lambda: None)
 
     def rows(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for row in self.staging.sample(SALES, 100):
+        for row in self.table.sample(100):
             found.setdefault(row["ds"], []).append(row["n"])
         return {day: sorted(values) for day, values in sorted(found.items())}
 
@@ -89,25 +95,25 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> FolderBench:
 
 
 def test_planned_partitions_are_replaced_and_the_rest_stays(folder: FolderBench) -> None:
-    assert folder.staging.current(SALES) is None
-    assert folder.staging.count(SALES, WHOLE_TABLE) is None
+    assert folder.table.current() is None
+    assert folder.table.count(WHOLE_TABLE) is None
     with pytest.raises(TableNotFoundError):
-        folder.staging.read(SALES)
+        folder.table.read()
     first = folder.refresh({"1": [1], "a b/c=%": [2], "3": [3]})
     assert (first.number, first.data_timestamp, first.sources) == (1, NOON, {"lake.raw.o": "1"})
     second = folder.refresh({"3": [30, 31]}, "a b/c=%", "3", at=NOON - timedelta(days=1))
     assert (second.number, second.data_timestamp) == (2, NOON)
     assert folder.rows() == {"1": [1], "3": [30, 31]}
     assert sorted(path.name for path in folder.location.iterdir() if path.name[0] != "_") == ["ds=1", "ds=3"]
-    assert folder.staging.count(SALES, PartitionSet.of([{"ds": "3"}, {"ds": "4"}])) == RowCounts(2, 1, 3, 2)
+    assert folder.table.count(PartitionSet.of([{"ds": "3"}, {"ds": "4"}])) == RowCounts(2, 1, 3, 2)
     folder.refresh({"5": [5]})
     assert folder.rows() == {"5": [5]}
-    assert folder.staging.current(SALES) == folder.staging.versions(SALES)[-1]
+    assert folder.table.current() == folder.table.versions()[-1]
 
 
 def test_anybody_can_read_the_folder(folder: FolderBench) -> None:
     folder.refresh({"2024-01-01": [1], "2024-01-02": [2]})
-    content = folder.staging.read(SALES)
+    content = folder.table.read()
     assert (content.format, content.partition_keys, content.schema) == (folder.format, ("ds",), "`ds` string, `n` bigint")
     assert content.base_path == f"file://{folder.location}"
     files = [Path(file.removeprefix("file://")) for file in content.files]
@@ -121,7 +127,7 @@ def test_an_unpartitioned_table(folder: FolderBench) -> None:
     folder.refresh({"a": [1]})
     folder.refresh({"b": [2], "c": [3]})
     assert folder.rows() == {"b": [2], "c": [3]}
-    assert folder.staging.read(SALES).base_path is None
+    assert folder.table.read().base_path is None
     folder.refresh({})
     assert folder.rows() == {}
 
@@ -130,10 +136,10 @@ def test_the_token_finds_its_version(folder: FolderBench) -> None:
     staged = folder.stage("t1", "1")
     result = folder.write(staged, {"1": [1]})
     assert staged.outcome() is None
-    version = staged.commit(CommitRequest(result, NOON), lambda: None)
+    version = staged.commit(folder.request(result), lambda: None)
     folder.refresh({"2": [2]}, "2")
     assert folder.stage("t1").outcome() == version
-    assert staged.commit(CommitRequest(result, NOON), lambda: None) == version
+    assert staged.commit(folder.request(result), lambda: None) == version
     assert folder.rows() == {"1": [1], "2": [2]}
     assert not Path(staged.begin().removeprefix("file://")).exists()
 
@@ -144,7 +150,7 @@ def test_what_is_not_as_planned_is_refused_before_anything_is_replaced(folder: F
     result = folder.write(staged, {"1": [2], "2": [3]})
 
     def commit(changed: RefreshResult) -> None:
-        staged.commit(CommitRequest(changed, NOON), lambda: pytest.fail("must not be published"))
+        staged.commit(folder.request(changed), lambda: pytest.fail("must not be published"))
 
     with pytest.raises(StageRejectedError, match="ds=2, which was not planned"):
         commit(result)
@@ -180,7 +186,7 @@ def test_a_stage_that_was_given_up_cannot_become_a_version(folder: FolderBench) 
     staged = folder.stage("zombie", "1")
     result = folder.write(staged, {"1": [666]})
     with pytest.raises((CommitRejectedError, CommitUnknownError)):
-        staged.commit(CommitRequest(result, NOON), lambda: folder.stage("zombie", "1").abort())
+        staged.commit(folder.request(result), lambda: folder.stage("zombie", "1").abort())
     assert folder.stage("zombie", "1").fence()
     assert staged.outcome() is None
     assert folder.rows() == {"1": [1]}
@@ -195,7 +201,7 @@ def test_a_failure_in_the_middle_is_an_unknown_outcome(folder: FolderBench) -> N
         (folder.location / "ds=2").write_text("no folder")
 
     with pytest.raises(CommitUnknownError, match="refresh the same partitions again"):
-        staged.commit(CommitRequest(result, NOON), in_the_way)
+        staged.commit(folder.request(result), in_the_way)
     assert staged.outcome() is None
 
 
@@ -215,10 +221,10 @@ def test_refreshing_again_heals_what_a_death_left_in_the_middle(folder: FolderBe
 def test_earlier_versions_are_not_kept(folder: FolderBench) -> None:
     for number in range(25):
         folder.refresh({"1": [number]})
-    assert [version.number for version in folder.staging.versions(SALES)] == [25]
+    assert [version.number for version in folder.table.versions()] == [25]
     assert len(list(folder.location.glob("_versions/*"))) == 20
     with pytest.raises(VersionNotFoundError, match="kept are: 25"):
-        folder.staging.sample(SALES, 1, 24)
+        folder.table.sample(1, 24)
     with pytest.raises(UnsupportedError, match="keeps no earlier versions"):
         folder.stage("t").restore(25, lambda: None)
 
@@ -232,7 +238,7 @@ def test_two_at_once_take_different_numbers(folder: FolderBench) -> None:
     def overtake() -> None:
         folder.refresh(next(refreshes), "2")
 
-    version = staged.commit(CommitRequest(result, NOON), overtake)
+    version = staged.commit(folder.request(result), overtake)
     assert version.number == 3
     assert folder.rows() == {"0": [0], "1": [1], "2": [2]}
 
@@ -243,7 +249,7 @@ def test_only_stages_that_are_not_held_are_deleted(folder: FolderBench) -> None:
     result = folder.write(living, {"2": [2]})
     folder.write(dead, {"2": [666]})
     later = datetime.now(UTC) + timedelta(days=3)
-    assert folder.staging.delete_orphans(SALES, datetime.now(UTC) - timedelta(days=1), lambda: ()).files == 0
-    assert folder.staging.delete_orphans(SALES, later, lambda: [living.begin()]).files == 2
-    living.commit(CommitRequest(result, NOON), lambda: None)
+    assert folder.table.delete_orphans(datetime.now(UTC) - timedelta(days=1), lambda: ()).files == 0
+    assert folder.table.delete_orphans(later, lambda: [living.begin()]).files == 2
+    living.commit(folder.request(result), lambda: None)
     assert folder.rows() == {"1": [1], "2": [2]}

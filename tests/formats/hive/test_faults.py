@@ -17,9 +17,9 @@ from hive_metastore.ttypes import MetaException
 from thrift.transport.TTransport import TBufferedTransport
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError
-from airflow_dynamic_tables.formats.hive.table import HiveStaging
 from tests.support.benches.hive import hive_bench, uri_of
 from tests.support.benches.staging import Bench
 from tests.support.faults.report import FaultReport
@@ -63,7 +63,7 @@ class CountingMetastore(Metastore):
 
 def beside(bench: Bench, metastore: Metastore) -> Bench:
     """The same table through other connections."""
-    return Bench(HiveStaging(metastore, "parquet"), bench.path, hive_format="parquet")
+    return Bench(MetastoreStore("lake", metastore), bench.path, hive_format="parquet")
 
 
 def partitions(bench: Bench) -> list[str]:
@@ -137,7 +137,7 @@ def test_a_committer_killed_at_any_call(hive: Bench, call: int, sent: bool, faul
     assert hive.rows() in (OLD, NEW)
     landed = settle(hive, "dead")
     assert hive.rows() == (NEW if landed else OLD)
-    assert [version.token for version in hive.staging.versions(hive.path)][1:] == (["dead"] if landed else [])
+    assert [version.token for version in hive.table.versions()][1:] == (["dead"] if landed else [])
     # What the metastore was still doing for the dead comes to nothing, and the next sweep clears it.
     names = ["ds=1", "ds=3"] if landed else ["ds=1", "ds=2"]
     wait_for(lambda: settle(hive, "dead") == landed and partitions(hive) == names, f"{partitions(hive)} is not {names}")
@@ -169,7 +169,7 @@ def test_no_call_for_each_partition(hive: Bench, server: HiveMetastore) -> None:
 
 def hive_bench_with(bench: Bench, name: str) -> Bench:
     """A bench for another table of the same database."""
-    return Bench(bench.staging, type(bench.path)(bench.path.database, name), hive_format=bench.hive_format)
+    return Bench(bench.store, type(bench.path)(bench.path.database, name), hive_format=bench.hive_format)
 
 
 @pytest.mark.parametrize(
@@ -280,11 +280,11 @@ def test_a_metastore_stopped_after_the_commit(hive_metastore: HiveMetastore, tmp
             fault_report.injected("metastore stopped")
         finally:
             hive_metastore.start()
-        assert hive.staging.current(hive.path) == staged.outcome()
+        assert hive.table.current() == staged.outcome()
         assert hive.rows() == NEW
         version = settle(hive, "t1")
         assert version is not None
-        assert hive.staging.versions(hive.path) == [version]
+        assert hive.table.versions() == [version]
         assert partitions(hive) == ["ds=1", "ds=3"]
 
 

@@ -164,7 +164,7 @@ def test_a_plain_spark_that_stays_open(hive: Bench, hive_metastore_on_postgres: 
     days = [str(day) for day in range(12)]
     with running_plain_spark(hive_metastore_on_postgres.uri, hive_metastore_on_postgres.warehouse) as spark:
         for name, keys in (("parted", ("ds",)), ("whole", ())):
-            table = Bench(hive.staging, ObjectPath(hive.path.database, name), keys, hive_format=hive.hive_format)
+            table = Bench(hive.store, ObjectPath(hive.path.database, name), keys, hive_format=hive.hive_format)
             planned, failed = days if keys else [], list[str]()
             table.refresh(rows_of(0, days), *planned)
             seen = [spark_rows(spark, table, failed)]

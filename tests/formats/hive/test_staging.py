@@ -48,22 +48,22 @@ def test_replaced_folders_stay_for_those_who_read_them(hive: Bench, tmp_path: Pa
     for file in data_files(tmp_path):
         os.utime(file, (1, 1))
     now = datetime.now(UTC)
-    assert hive.staging.delete_orphans(hive.path, now - DAY, lambda: [living.begin()]).files == 0, "replaced just now"
+    assert hive.table.delete_orphans(now - DAY, lambda: [living.begin()]).files == 0, "replaced just now"
     assert len(data_files(tmp_path)) == 4
-    assert hive.staging.delete_orphans(hive.path, now + DAY, lambda: [living.begin()]).files > 0
+    assert hive.table.delete_orphans(now + DAY, lambda: [living.begin()]).files > 0
     assert len(data_files(tmp_path)) == 3
     assert hive.rows() == {"1": [10], "2": [2]}
-    hive.staging.delete_orphans(hive.path, now + DAY, list)
+    hive.table.delete_orphans(now + DAY, list)
     assert len(data_files(tmp_path)) == 2
     assert hive.refresh({"2": [20]}, "2").number == 3
     assert hive.rows() == {"1": [10], "2": [20]}
 
 
 def test_rows_are_counted_without_reading_them(hive: Bench) -> None:
-    assert hive.staging.count(hive.path, WHOLE_TABLE) is None
+    assert hive.table.count(WHOLE_TABLE) is None
     hive.refresh({"1": [1, 1], "2": [2]})
     hive.refresh({"3": [3]}, "2", "3")
-    counts = hive.staging.count(hive.path, PartitionSet.of([{"ds": "1"}, {"ds": "7"}]))
+    counts = hive.table.count(PartitionSet.of([{"ds": "1"}, {"ds": "7"}]))
     assert counts is not None
     assert (counts.replaced, counts.held, counts.total, counts.partitions) == (2, 1, 3, 2)
 
@@ -85,7 +85,7 @@ def test_a_table_made_by_others_is_refreshed_where_it_is(hive: Bench, metastore:
         metastore.call("add_partition", one)
     hive.refresh({"2": [20], "3": [30]}, "2", "3")
     assert hive.rows() == {"1": [1], "2": [20], "3": [30]}
-    content = hive.staging.read(hive.path)
+    content = hive.table.read()
     assert [(part.base_path is None, dict(part.values)) for part in content.parts] == [(False, {}), (True, {"ds": "1"})]
     assert len(content.files) == 3
     assert hive.refresh({"1": [9]}).number == 2
@@ -95,8 +95,7 @@ def test_a_table_made_by_others_is_refreshed_where_it_is(hive: Bench, metastore:
 
 def test_another_format_is_refused(hive: Bench) -> None:
     hive.refresh({"1": [1]})
-    assert isinstance(hive.staging, object)
-    other = Bench(type(hive.staging)(hive.staging.metastore, "orc"), hive.path, hive_format="orc")  # type: ignore[attr-defined, call-arg]
+    other = Bench(hive.store, hive.path, hive_format="orc")
     with pytest.raises(StageRejectedError, match="is a table of format parquet, its definition now says orc"):
         other.refresh({"1": [2]})
 

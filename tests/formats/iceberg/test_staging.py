@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -27,8 +29,6 @@ from airflow_dynamic_tables.exceptions import (
     StageRejectedError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import StagingContext
-from airflow_dynamic_tables.formats.iceberg.table import IcebergStaging
 from tests.support.benches.staging import COLUMNS, Bench
 
 NAME = ("sales", "revenue")
@@ -54,7 +54,7 @@ def catalog(tmp_path: Path) -> Iterator[LosingCatalog]:
 
 @pytest.fixture
 def lake(catalog: LosingCatalog) -> Bench:
-    return Bench(IcebergStaging(catalog))
+    return Bench(IcebergStore("lake", catalog, nullcontext))
 
 
 def manifests(table: Table) -> int:
@@ -113,9 +113,10 @@ def test_manifests_of_many_partition_refreshes_are_merged(lake: Bench, catalog: 
 def test_comments_are_kept_with_the_table_and_follow_the_definition(lake: Bench, catalog: Catalog) -> None:
     lake.refresh({"1": [1]})
     assert catalog.load_table(NAME).properties["comment"] == "how much"
-    staged = lake.staging.stage(StagingContext("t2", *NAME, ("ds",), comment="how much, by day"))
+    staged = lake.stage("t2")
     commented = (Column("ds", "string", comment="the day"), COLUMNS[1], Column("a.b", "string", comment="new"))
-    lake.commit(staged, lake.write(staged, {"1": [2]}, commented))
+    request = lake.request(lake.write(staged, {"1": [2]}, commented))
+    staged.commit(replace(request, comment="how much, by day"), lambda: None)
     table = catalog.load_table(NAME)
     assert table.properties["comment"] == "how much, by day"
     assert [(field.name, field.doc) for field in table.schema().fields] == [("ds", "the day"), ("n", None), ("a.b", "new")]
@@ -130,7 +131,7 @@ def test_a_table_made_by_others_can_be_refreshed_and_fenced(lake: Bench, catalog
     catalog.create_namespace("sales")
     catalog.create_table(NAME, schema, partition_spec=spec).append(pa.table({"ds": ["1", None], "n": [1, 0]}, _arrow()))
     lake.refresh({"1": [10]}, "1")
-    rows = sorted(lake.staging.sample(lake.path, 10), key=str)
+    rows = sorted(lake.table.sample(10), key=str)
     assert rows == [{"ds": "1", "n": 10}, {"ds": None, "n": 0}]
     staged = lake.stage("zombie", "1")
     result = lake.write(staged, {"1": [666]})
@@ -142,7 +143,7 @@ def test_a_table_made_by_others_can_be_refreshed_and_fenced(lake: Bench, catalog
 
     with pytest.raises(CommitRejectedError, match="given up"):
         lake.commit(staged, result, given_up)
-    assert sorted(lake.staging.sample(lake.path, 10), key=str) == rows
+    assert sorted(lake.table.sample(10), key=str) == rows
     assert "commit.retry.num-retries" not in catalog.load_table(NAME).properties, "others keep their retries"
 
 
@@ -232,7 +233,7 @@ def test_metadata_that_is_gone_is_one_sentence(lake: Bench, catalog: Catalog) ->
     lake.refresh({"0": [0]}, "0")
     local(catalog.load_table(NAME).metadata_location).unlink()
     with pytest.raises(CatalogUnavailableError, match=r"Cannot read the metadata of table sales\.revenue in catalog lake"):
-        lake.staging.current(lake.path)
+        lake.table.current()
 
 
 @pytest.mark.parametrize(
@@ -274,4 +275,4 @@ def test_tables_that_cannot_be_read_by_name_are_refused(lake: Bench, catalog: Ca
         with catalog.load_table(NAME).update_schema() as update:
             update.add_column("n", LongType())
     with pytest.raises(UnsupportedError, match=f"had column n {change}.*add the Iceberg Spark runtime jar"):
-        lake.staging.read(lake.path)
+        lake.table.read()

@@ -13,7 +13,6 @@ import pytest
 
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
-from airflow_dynamic_tables.formats.base import StagingContext
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.maintenance.expiring import expire
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
@@ -52,7 +51,7 @@ def test_versions_that_a_running_refresh_reads_stay(version_bench: VersionBench)
     version_bench.refresh(1)
     version_bench.refresh(2)
     child = version_bench.begin(TOTAL, "child")
-    read = child.sources[0]
+    read = child.plan.sources[0]
     for number in (3, 4, 5):
         version_bench.refresh(number)
     version_bench.ahead = LATER
@@ -60,9 +59,9 @@ def test_versions_that_a_running_refresh_reads_stay(version_bench: VersionBench)
     assert version_bench.kept() == [2, 3, 4, 5]
     assert read.files
     assert all(map(exists, read.files))
-    assert exists(child.plan_location)
-    write_numbers(child, (2,))
-    commit(version_bench.workspace, version_bench.request(TOTAL, "child"), child, Steps())
+    assert exists(child.plan.plan_location)
+    write_numbers(child.plan, (2,))
+    commit(version_bench.workspace, child, Steps())
     assert version_bench.numbers(table=TOTAL) == [2]
     assert sweep(version_bench.workspace).expired == 2
     assert version_bench.kept() == [4, 5]
@@ -72,21 +71,21 @@ def test_versions_that_a_running_refresh_reads_stay(version_bench: VersionBench)
 @pytest.mark.parametrize("state", [StageState.OPEN, StageState.QUARANTINED])
 def test_files_of_an_unfinished_stage_stay(version_bench: VersionBench, state: StageState) -> None:
     version_bench.refresh(1)
-    plan = version_bench.begin(NUMBERS, "running")
-    write_numbers(plan, (2,))
+    running = version_bench.begin(NUMBERS, "running")
+    write_numbers(running.plan, (2,))
     if state is not StageState.OPEN:
         version_bench.workspace.ledger.move_stage("running", (StageState.OPEN,), state)
     version_bench.ahead = LATER
     sweep(version_bench.workspace)
-    assert exists(plan.result_location)
-    assert exists(f"{plan.data_location}/part-0.parquet")
+    assert exists(running.plan.result_location)
+    assert exists(f"{running.plan.data_location}/part-0.parquet")
 
 
 def test_a_commit_that_landed_unrecorded_is_found_however_old(version_bench: VersionBench) -> None:
     version_bench.refresh(1)
-    plan = version_bench.begin(NUMBERS, "unrecorded")
-    write_numbers(plan, (2,))
-    commit(version_bench.workspace, version_bench.request(token="unrecorded"), plan, Steps())
+    running = version_bench.begin(NUMBERS, "unrecorded")
+    write_numbers(running.plan, (2,))
+    commit(version_bench.workspace, running, Steps())
     for number in (3, 4, 5):
         version_bench.refresh(number)
     version_bench.ahead = LATER
@@ -130,10 +129,10 @@ def once_listed(action: Callable[[], object]) -> None:
 
 def test_a_commit_that_lands_while_files_are_sorted_out_keeps_them(version_bench: VersionBench) -> None:
     version_bench.refresh(1)
-    plan = version_bench.begin(NUMBERS, "running")
-    write_numbers(plan, (2,))
+    running = version_bench.begin(NUMBERS, "running")
+    write_numbers(running.plan, (2,))
     version_bench.ahead = LATER
-    once_listed(lambda: commit(version_bench.workspace, version_bench.request(token="running"), plan, Steps()))
+    once_listed(lambda: commit(version_bench.workspace, running, Steps()))
     assert sweep(version_bench.workspace).failed == ()
     assert (version_bench.numbers(), version_bench.numbers(1)) == ([2], [1])
 
@@ -142,7 +141,7 @@ def test_nothing_is_deleted_while_a_version_is_being_restored(version_bench: Ver
     """The rollback has read the table before its version expired, and publishes after the files were listed."""
     for number in range(4):
         version_bench.refresh(number)
-    staging = version_bench.workspace.staging(NUMBERS, "iceberg")
+    table = version_bench.workspace.table(NUMBERS)
     now = version_bench.workspace.now()
     stage = Stage("back", str(NUMBERS), "file:///stage", "me", current_process(), now, now + 2 * LATER)
     refresh = Refresh("back", str(NUMBERS), RefreshAction.ROLLBACK, "a test", RefreshState.RUNNING, now, now)
@@ -153,7 +152,7 @@ def test_nothing_is_deleted_while_a_version_is_being_restored(version_bench: Ver
         report = sweep(version_bench.workspace)
         assert (report.expired, report.deleted_files, report.failed) == (2, 0, ())
 
-    assert staging.stage(StagingContext("back", "sales", "numbers")).restore(1, sweeps_meanwhile).number == 5
+    assert table.stage("back").restore(1, sweeps_meanwhile).number == 5
     assert version_bench.numbers() == [0]
 
 

@@ -25,6 +25,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.services.catalogs.views import create_view
 from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -64,9 +65,9 @@ def request_of(definitions: Definitions, name: TableIdentifier, token: str) -> R
 
 def planned(workspace: Workspace, definitions: Definitions, name: TableIdentifier = TOTAL) -> RefreshPlan:
     run(workspace, request_of(definitions, NUMBERS, "n1"), write_numbers)
-    plan = begin(workspace, request_of(definitions, name, "t1"))
-    assert isinstance(plan, RefreshPlan)
-    return plan
+    begun = begin(workspace, request_of(definitions, name, "t1"))
+    assert isinstance(begun, Attempt)
+    return begun.plan
 
 
 def with_query(query: str, tmp_path: Path) -> Definitions:
@@ -126,9 +127,9 @@ class TestViews:
         raw = CatalogTable((Column("x", "bigint"),), format="csv", location=str(tmp_path / "raw"), options={"header": "true"})
         workspace.catalog("lake").create_table(ObjectPath("sales", "raw"), raw)
         create_view(workspace, BIG, "SELECT x FROM raw")
-        plan = begin(workspace, request_of(definitions, TOTAL, "t1"))
-        assert isinstance(plan, RefreshPlan)
-        (source,) = plan.sources
+        begun = begin(workspace, request_of(definitions, TOTAL, "t1"))
+        assert isinstance(begun, Attempt)
+        (source,) = begun.plan.sources
         assert (source.format, source.schema, source.options) == ("csv", "`x` bigint", {"header": "true"})
         assert [Path(file).name for file in source.files] == ["part.csv"]
 

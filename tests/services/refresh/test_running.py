@@ -32,6 +32,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
@@ -190,16 +191,16 @@ def test_a_living_owner_is_not_disturbed(workspace: Workspace, request_: Refresh
 
 def test_a_new_try_supersedes_the_old_one_whose_commit_is_refused(workspace: Workspace, request_: RefreshRequest) -> None:
     old = begin(workspace, request_)
-    assert isinstance(old, RefreshPlan)
-    write_numbers(old, (666,))
+    assert isinstance(old, Attempt)
+    write_numbers(old.plan, (666,))
     assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)
-    assert stage_files(old) == []
-    write_numbers(old, (666,))
+    assert stage_files(old.plan) == []
+    write_numbers(old.plan, (666,))
     with pytest.raises(CommitRejectedError, match="Stage t1 is ABORTED"):
-        commit(workspace, request_, old, refreshing.Steps())
+        commit(workspace, old, refreshing.Steps())
     assert numbers(workspace) == [1, 2, 3]
     assert sweep(workspace).aborted == ()
-    assert stage_files(old) == [], "a sweep deletes what the zombie wrote"
+    assert stage_files(old.plan) == [], "a sweep deletes what the zombie wrote"
 
 
 def test_a_lease_that_ran_out_is_superseded(workspace: Workspace, request_: RefreshRequest, clock: Clock) -> None:
@@ -239,12 +240,12 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     workspace: Workspace, request_: RefreshRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the process died between the table's commit and the ledger row."""
-    planned = begin(workspace, request_)
-    assert isinstance(planned, RefreshPlan)
-    write_numbers(planned)
+    begun = begin(workspace, request_)
+    assert isinstance(begun, Attempt)
+    write_numbers(begun.plan)
     with monkeypatch.context() as patch:
         patch.setattr(refreshing, "record_landed", lambda *_: None)
-        commit(workspace, request_, planned, refreshing.Steps())
+        commit(workspace, begun, refreshing.Steps())
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.COMMITTING
@@ -280,16 +281,16 @@ def test_a_first_commit_that_might_still_land_keeps_its_files(
     workspace: Workspace, request_: RefreshRequest, clock: Clock
 ) -> None:
     """There is no table yet that could be fenced."""
-    planned = begin(workspace, request_)
-    assert isinstance(planned, RefreshPlan)
-    write_numbers(planned)
+    begun = begin(workspace, request_)
+    assert isinstance(begun, Attempt)
+    write_numbers(begun.plan)
     workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.COMMITTING)
     clock.time += LEASE + timedelta(seconds=1)
     assert sweep(workspace).kept == ("t1",)
-    assert any(file.suffix == ".parquet" for file in stage_files(planned))
+    assert any(file.suffix == ".parquet" for file in stage_files(begun.plan))
     assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)
     assert sweep(workspace).aborted == ("t1",)
-    assert stage_files(planned) == []
+    assert stage_files(begun.plan) == []
 
 
 def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.refresh import running as refreshing
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -36,11 +36,11 @@ def request_(tmp_path: Path) -> RefreshRequest:
 
 
 @pytest.fixture
-def planned(workspace: Workspace, request_: RefreshRequest) -> RefreshPlan:
+def attempt(workspace: Workspace, request_: RefreshRequest) -> Attempt:
     """A refresh whose job is done."""
     begun = begin(workspace, request_)
-    assert isinstance(begun, RefreshPlan)
-    write_numbers(begun)
+    assert isinstance(begun, Attempt)
+    write_numbers(begun.plan)
     return begun
 
 
@@ -57,13 +57,13 @@ def state_of(workspace: Workspace) -> tuple[StageState, RefreshState, str | None
 
 
 def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
-    workspace: Workspace, request_: RefreshRequest, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, request_: RefreshRequest, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to ABORTING."""
     read_before = stage_of(workspace)
     with monkeypatch.context() as patch:
         patch.setattr(refreshing, "record_landed", lambda *_: None)
-        commit(workspace, request_, planned, refreshing.Steps())
+        commit(workspace, attempt, refreshing.Steps())
     workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.ABORTING)
     assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
     assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
@@ -71,7 +71,7 @@ def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
 
 
 def test_giving_up_what_lands_just_now_does_not_make_it_fail(
-    workspace: Workspace, request_: RefreshRequest, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow runs the failure callback elsewhere, while the task commits."""
     look_up = workspace.ledger.get_stage
@@ -79,7 +79,7 @@ def test_giving_up_what_lands_just_now_does_not_make_it_fail(
     def slow_look(token: str) -> Stage | None:
         found = look_up(token)
         if found is not None and found.state is StageState.OPEN:
-            commit(workspace, request_, planned, refreshing.Steps())
+            commit(workspace, attempt, refreshing.Steps())
         return found
 
     monkeypatch.setattr(workspace.ledger, "get_stage", slow_look)
@@ -88,14 +88,14 @@ def test_giving_up_what_lands_just_now_does_not_make_it_fail(
     assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
 
 
-def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, planned: RefreshPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(_: str) -> None:
         raise SystemExit
 
     with monkeypatch.context() as patch:
         patch.setattr("airflow_dynamic_tables.formats.iceberg.table.delete_folder", die)
         with pytest.raises(SystemExit):
-            settling.abort(workspace, planned.token, ValueError("DIVIDE_BY_ZERO"))
+            settling.abort(workspace, attempt.plan.token, ValueError("DIVIDE_BY_ZERO"))
     settling.settle(workspace, stage_of(workspace), "abandoned")
     assert state_of(workspace)[1:] == (RefreshState.FAILED, "DIVIDE_BY_ZERO")
 

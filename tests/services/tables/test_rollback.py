@@ -60,11 +60,11 @@ def test_a_version_that_is_not_kept_is_refused_and_nothing_recorded(version_benc
 def test_a_running_refresh_is_not_disturbed(version_bench: VersionBench) -> None:
     version_bench.refresh(1)
     version_bench.refresh(2)
-    plan = version_bench.begin(NUMBERS, "running")
+    running = version_bench.begin(NUMBERS, "running")
     with pytest.raises(ConflictError, match="is being refreshed by running"):
         version_bench.rollback(1)
-    write_numbers(plan, (3,))
-    commit(version_bench.workspace, version_bench.request(token="running"), plan, Steps())
+    write_numbers(running.plan, (3,))
+    commit(version_bench.workspace, running, Steps())
     assert version_bench.rollback(1).number == 4
     assert version_bench.numbers() == [1]
 
@@ -75,6 +75,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
+import airflow_dynamic_tables.formats.iceberg.table as iceberg
 import airflow_dynamic_tables.services.tables.rollback as restoring
 
 def die(*arguments):
@@ -82,7 +83,7 @@ def die(*arguments):
 if sys.argv[3] == "landed":
     restoring.record_landed = die
 else:
-    restoring.staged_table = die
+    iceberg.IcebergStagedTable.restore = die
 with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:
     rollback(workspace, RollbackRequest(TableIdentifier("lake", "sales", "numbers"), 1, "dead", "somebody"))
 """

@@ -8,8 +8,8 @@ from uuid import uuid4
 from hive_metastore.ttypes import Database
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.formats.hive.table import HiveStaging
 from tests.support.benches.staging import Bench
 
 
@@ -17,11 +17,10 @@ def hive_bench(metastore: Metastore, folder: Path, file_format: str = "parquet")
     """A bench for Hive tables of a file format."""
     database = f"sales_{uuid4().hex}"
     metastore.call("create_database", Database(database, None, f"file://{folder}/warehouse/{database}.db", {}))
-    return Bench(HiveStaging(metastore, file_format), ObjectPath(database, "revenue"), hive_format=file_format)
+    return Bench(MetastoreStore("lake", metastore), ObjectPath(database, "revenue"), hive_format=file_format)
 
 
 def uri_of(bench: Bench) -> str:
     """Where the metastore of a bench is, for connections of one's own."""
-    staging = bench.staging
-    assert isinstance(staging, HiveStaging)
-    return staging.metastore.uri
+    assert isinstance(bench.store, MetastoreStore)
+    return bench.store.metastore.uri

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, StagingContext, SupportsStaging
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
+from airflow_dynamic_tables.formats.registry import open_table
 
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
 REVENUE = ObjectPath("sales", "revenue")
@@ -30,18 +33,28 @@ NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 class Bench:
     """A table to stage into, and a job that writes its files with PyArrow."""
 
-    staging: SupportsStaging
+    store: Store
     path: ObjectPath = REVENUE
     partition_keys: tuple[str, ...] = ("ds",)
     columns: tuple[Column, ...] = COLUMNS
     hive_format: str | None = None
     """File format of a Hive table, whose partition keys only the folders have; without one it is an Iceberg table."""
+    format: str = ""
+    """Format of the table, when it is not that of its files."""
+    planned: dict[str, PartitionSet] = field(default_factory=dict)
+    """What each stage replaces, by token; the whole table, when nothing is said."""
+
+    @property
+    def table(self) -> LakeTable:
+        """The table as the registry finds it."""
+        named = TableIdentifier("lake", self.path.database, self.path.name)
+        return open_table(named, self.format or self.hive_format or DEFAULT_FORMAT, (self.store,), "none")
 
     def stage(self, token: str, *days: str) -> StagedTable:
         """A stage that replaces these days; no day is the whole table."""
-        planned = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
-        context = StagingContext(token, self.path.database, self.path.name, self.partition_keys, planned, "how much")
-        return self.staging.stage(context)
+        if days or token not in self.planned:  # who only looks a token up does not change its plan
+            self.planned[token] = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
+        return self.table.stage(token)
 
     def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] | None = None) -> RefreshResult:
         """Write rows by day into a stage, one file a day, and say so."""
@@ -78,7 +91,12 @@ class Bench:
         before_publish: Callable[[], None] = lambda: None,
         at: datetime = NOON,
     ) -> Version:
-        return staged.commit(CommitRequest(result, at, {"lake.raw.orders": "files:1"}), before_publish)
+        return staged.commit(self.request(result, at), before_publish)
+
+    def request(self, result: RefreshResult, at: datetime = NOON) -> CommitRequest:
+        """What a refresh asks of the commit."""
+        planned = self.planned.get(unquote(result.token), WHOLE_TABLE)
+        return CommitRequest(result, at, {"lake.raw.orders": "files:1"}, self.partition_keys, planned, "how much")
 
     def refresh(self, rows: dict[str, list[int]], *days: str, at: datetime = NOON) -> Version:
         """A whole refresh under a token of its own."""
@@ -88,6 +106,6 @@ class Bench:
     def rows(self) -> dict[str, list[int]]:
         """What a reader sees now."""
         found: dict[str, list[int]] = {}
-        for row in self.staging.sample(self.path, 10_000):
+        for row in self.table.sample(10_000):
             found.setdefault(row["ds"], []).append(row["n"])
         return {day: sorted(values) for day, values in sorted(found.items())}

@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import Settings
@@ -55,12 +55,12 @@ class VersionBench:
         assert isinstance(version, Version)
         return version
 
-    def begin(self, table: TableIdentifier, token: str) -> RefreshPlan:
+    def begin(self, table: TableIdentifier, token: str) -> Attempt:
         """A refresh that is running: its owner lives, whatever the clock says."""
-        plan = begin(self.workspace, self.request(table, token))
-        assert isinstance(plan, RefreshPlan)
+        begun = begin(self.workspace, self.request(table, token))
+        assert isinstance(begun, Attempt)
         self.workspace.ledger.renew_lease(token, datetime.now(UTC) + timedelta(days=10_000))
-        return plan
+        return begun
 
     def rollback(self, number: int, token: str | None = None, table: TableIdentifier = NUMBERS) -> Version:
         return rollback(self.workspace, RollbackRequest(table, number, token or str(uuid4()), "me"))
@@ -69,7 +69,7 @@ class VersionBench:
         return [row["x"] for row in sample(self.workspace, table, 100, version)]
 
     def kept(self, table: TableIdentifier = NUMBERS) -> list[int]:
-        return [version.number for version in self.workspace.staging(table, "iceberg").versions(table.path)]
+        return [version.number for version in self.workspace.table(table, "iceberg").versions()]
 
     def files(self) -> list[Path]:
         return sorted(file for file in (self.folder / "warehouse").rglob("*") if file.is_file())

@@ -105,7 +105,7 @@ class IcebergReader:
         return total([self._file(task.file) for task in self._load().scan().plan_files()])
 
     def _bound_rows(self) -> int:
-        content = self._workspace.staging(self._identifier, "iceberg").read(self._identifier.path)
+        content = self._workspace.table(self._identifier, "iceberg").read()
         paths = [path.removeprefix("file://") for path in content.files]
         return rows_digest(pyarrow.dataset.dataset(paths, format="parquet").to_table(columns=["p", "n"]))
 

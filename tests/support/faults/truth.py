@@ -17,7 +17,7 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
     """What a reader sees now."""
     found: dict[str, list[int]] = {}
     try:
-        rows = workspace.staging(REVENUE, "iceberg").sample(REVENUE.path, 100_000)
+        rows = workspace.table(REVENUE, "iceberg").sample(100_000)
     except TableNotFoundError:
         return {}
     for row in rows:
@@ -27,7 +27,7 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
 
 def versions(workspace: Workspace) -> list[Version]:
     """All versions, oldest first."""
-    return workspace.staging(REVENUE, "iceberg").versions(REVENUE.path)
+    return workspace.table(REVENUE, "iceberg").versions()
 
 
 def data_files(site: Site, token: str) -> list[str]:

@@ -1,21 +1,10 @@
-"""How Spark reads the files of a Hive table without the metastore: format, options, columns, and the folder of each partition."""
+"""How Spark reads the files of a Hive table without the metastore: format and options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from hive_metastore.ttypes import Table
 
-from hive_metastore.ttypes import Partition, Table
-
-from airflow_dynamic_tables.catalog.hive.encoding import location_of
-from airflow_dynamic_tables.clients.metastore.tables import (
-    PROVIDER,
-    columns_of,
-    file_uri,
-    format_of,
-    partition_keys_of,
-    partition_name,
-)
+from airflow_dynamic_tables.clients.metastore.tables import PROVIDER, format_of, is_transactional
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -24,62 +13,17 @@ _READABLE = ("parquet", "orc", "csv", "json")
 _NESTED = ("array<", "map<", "struct<")
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """Where one partition, or an unpartitioned table, has its files. ``name`` is Hive's name of the partition."""
-
-    location: str
-    spec: Mapping[str, str]
-    name: str = ""
-
-    @property
-    def base(self) -> str | None:
-        """The folder below which a partition lies in folders ``key=value``, or ``None``."""
-        end = f"/{self.name}"
-        return self.location.removesuffix(end) if self.name and self.location.endswith(end) else None
-
-
-@dataclass(frozen=True, slots=True)
-class HiveScan:
-    """All that reading a Hive table takes. Partition keys come last among the columns and are not in the files."""
-
-    format: str
-    options: Mapping[str, str]
-    columns: tuple[Column, ...]
-    partition_keys: tuple[str, ...]
-    folders: tuple[Folder, ...]
-
-
-def scanned(path: ObjectPath, table: Table, load_partitions: Callable[[Table], list[Partition]]) -> HiveScan:
-    """How to read a table as files.
-
-    :param load_partitions: its partitions; asked only when it has any.
-    :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
-    """
-    columns = columns_of(table)
-    keys = partition_keys_of(table)
-    file_format, options = _reading(path, table, columns)
-    if not keys:
-        return HiveScan(file_format, options, columns, keys, (Folder(location_of(table) or "", {}),))
-    folders = (
-        Folder(file_uri(one.sd.location), dict(zip(keys, one.values, strict=True)), partition_name(keys, one.values))
-        for one in load_partitions(table)
-    )
-    return HiveScan(file_format, options, columns, keys, tuple(sorted(folders, key=lambda folder: folder.name)))
-
-
-def _reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
+def reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
     """Spark's name of a table's file format, and the options for it.
 
     :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
     """
-    parameters = table.parameters or {}
     file_format = format_of(table)
     if table.tableType == "VIRTUAL_VIEW":
         raise UnsupportedError(f"{path} is a view; declare it as a source of format view.")
-    if parameters.get("transactional", "").lower() == "true":
+    if is_transactional(table):
         raise UnsupportedError(f"{path} is a transactional Hive table; only Hive can read its files.")
-    if file_format == "text" or (file_format == "csv" and PROVIDER not in parameters):
+    if file_format == "text" or (file_format == "csv" and PROVIDER not in (table.parameters or {})):
         if nested := [column.name for column in columns if column.type.startswith(_NESTED)]:
             raise UnsupportedError(f"{path}: column {nested[0]!r} of a text table is nested, which takes Hive to read.")
         return "csv", _text_options(path, table) if file_format == "text" else _csv_options(table)

@@ -1,0 +1,71 @@
+"""The folders of a Hive table, one for each partition, wherever they lie: their files, listed with as few calls as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_dynamic_tables.clients.files import list_files, plain_path
+from airflow_dynamic_tables.core.refresh.plan import SourcePart
+from airflow_dynamic_tables.core.tables.data_files import partition_of
+
+Folder = tuple[str, Mapping[str, str]]
+"""Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of some folders, and what the store says of each; in ``parts`` as a job reads them together."""
+
+    parts: tuple[SourcePart, ...]
+    files: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def only(self) -> SourcePart | None:
+        """The one part that holds everything, when the names of the folders tell all partitions; then no parts are needed."""
+        return self.parts[0] if len(self.parts) == 1 and not self.parts[0].values else None
+
+
+def list_folders(folders: Iterable[Folder]) -> Listing:
+    """Files that lie directly in these folders. Those below one base are listed at once; a missing one is an empty one."""
+    together: list[SourcePart] = []
+    apart: list[SourcePart] = []
+    files: dict[str, Mapping[str, Any]] = {}
+    for base, below in _by_base(folders).items():
+        if base is not None:
+            listed = _listed(base, [folder for folder, _ in below])
+            together.append(SourcePart(tuple(listed), base))
+            files |= listed
+        else:
+            for folder, spec in below:
+                listed = _listed(folder, (folder,))
+                apart.append(SourcePart(tuple(listed), values=spec))
+                files |= listed
+    return Listing(tuple(part for part in (*together, *apart) if part.files), files)
+
+
+def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:
+    """Folders by the one below which their names say of which partition they are; those whose names do not say it by none."""
+    found: dict[str | None, list[Folder]] = {}
+    for folder, spec in sorted(folders, key=lambda one: (one[0], *one[1].values())):
+        base, *names = folder.rsplit("/", len(spec))
+        told = partition_of("/".join(names))
+        says_it = [(key.lower(), value) for key, value in told.items()] == [(key.lower(), value) for key, value in spec.items()]
+        found.setdefault(base if says_it else None, []).append((folder, spec))
+    return found
+
+
+def _listed(base: str, folders: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """Files that lie directly in one of these folders, all below one, spelled as these are."""
+    try:
+        files = list_files(base)
+    except FileNotFoundError:
+        return {}  # Hive, too, takes a missing folder for an empty one
+    spelled = {plain_path(folder): folder for folder in folders}
+    listed = {}
+    for file, info in files.items():
+        folder, _, name = plain_path(file).rpartition("/")
+        if folder in spelled and info.get("size"):
+            listed[f"{spelled[folder]}/{name}"] = info
+    return listed

@@ -1,0 +1,1 @@
+"""Folders of files that nobody here refreshes: Parquet, ORC, CSV, JSON."""

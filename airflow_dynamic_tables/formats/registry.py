@@ -1,0 +1,113 @@
+"""Which module knows what to do with a table of some format in some kind of store. Each is imported when it is first used.
+
+PyIceberg, pyarrow and Thrift take seconds to import, and Airflow imports the services whenever it parses a file of DAGs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
+from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
+from airflow_dynamic_tables.formats.base import LakeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Where something is: ``package.module:name``, and the extra that brings the libraries it needs."""
+
+    place: str
+    extra: str | None = None
+
+    def load(self) -> Callable[..., object]:
+        """Import it.
+
+        :raises MissingExtraError: when a library is not installed.
+        """
+        module, _, name = self.place.partition(":")
+        try:
+            found: Callable[..., object] = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if self.extra is None:
+                raise
+            raise MissingExtraError(self.extra) from error
+        return found
+
+
+_HERE = "airflow_dynamic_tables.formats"
+_HIVE = Module(f"{_HERE}.hive.table:HiveTable", "hive")
+_FOLDER = Module(f"{_HERE}.folder.table:FolderTable")
+_PLAIN = Module(f"{_HERE}.plain.source:bind")
+
+ANYWHERE = ""
+"""Kind of store of sources whose definitions say where they lie."""
+
+TABLES: dict[tuple[str, str], Module] = {
+    ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.table:IcebergTable"),
+    ("parquet", "metastore"): _HIVE,
+    ("orc", "metastore"): _HIVE,
+    ("parquet", "folder"): _FOLDER,
+    ("orc", "folder"): _FOLDER,
+}
+"""Tables that are refreshed here, by format and kind of store: a :class:`~airflow_dynamic_tables.formats.base.LakeTable` each."""
+
+SOURCES: dict[tuple[str, str], Module] = {
+    **{(name, ANYWHERE): _PLAIN for name, traits in FORMATS.items() if traits.has_path},
+    ("hive", "metastore"): Module(f"{_HERE}.hive.source:bind", "hive"),
+    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:bind", "postgres"),
+}
+"""How tables are bound that nobody here refreshes. A format that is not here is read as a table that is refreshed here."""
+
+
+def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
+    """A table of that name and format; touches nothing yet.
+
+    :param stores: what its catalog offers.
+    :param atomicity: ``staged`` refuses a format that cannot commit there in one step.
+    :raises UnsupportedError: when none of the stores can hold the format, or not as atomically as asked for.
+    """
+    places = ((store, TABLES.get((table_format, store.kind))) for store in stores)
+    store, module = next(((store, module) for store, module in places if module is not None), (None, None))
+    if module is None:
+        raise UnsupportedError(f"Catalog {identifier.catalog} cannot hold {table_format} tables.")
+    table = module.load()(store, identifier.path, FORMATS[table_format].file_format)
+    if not isinstance(table, LakeTable):
+        raise TypeError(f"{module.place} is no LakeTable")
+    if atomicity != "none" and not table.is_atomic:
+        raise UnsupportedError(
+            f"{identifier}: catalog {identifier.catalog} cannot replace {table_format} files in one step; use format: "
+            f"{DEFAULT_FORMAT}, or accept with atomicity: none that readers may see a part of a refresh."
+        )
+    return table
+
+
+def is_bound(source: Source) -> bool:
+    """Whether a source is bound by :func:`bind`; others are read as tables that are refreshed here."""
+    return any(source.format == name for name, _ in SOURCES)
+
+
+def bind(source: Source, stores: Sequence[Store], view: str) -> SourceBinding:
+    """Bind a source to the version that it has now; a refresh reads it as ``view``.
+
+    :param stores: what its catalog offers.
+    :raises ConfigurationError: when there is nothing to read, or its catalog is of another type.
+    :raises TableNotFoundError: when its catalog does not have it.
+    :raises UnsupportedError: when Spark cannot read it.
+    """
+    for store in (None, *stores):
+        module = SOURCES.get((source.format, store.kind if store is not None else ANYWHERE))
+        if module is not None:
+            binding = module.load()(source, store, view)
+            if not isinstance(binding, SourceBinding):
+                raise TypeError(f"{module.place} gives no SourceBinding")
+            return binding
+    catalog = source.identifier.catalog
+    raise ConfigurationError(
+        f"Source {source.identifier} has format {source.format}, but catalog {catalog} is not of type {source.format}."
+    )
