@@ -1,1 +1,1 @@
-"""What catalog and staging both know of a table format: types, schemas. No catalog, no commit."""
+"""How tables are read, staged and made visible: a folder for each format, found by the registry. Formats know no ledger."""
