@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CATALOG ?= sql
 # What waits runs beside what computes: two workers are right for two cores and for four.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 10
+PYTEST := $(BIN)/python -m pytest -n 2 --durations 10
 # Every server that tests start, and every real Airflow or Spark, has a mark (see docs/development.md).
 WITHOUT_SERVERS := not (spark or metastore or postgres or system or long)
 

@@ -20,7 +20,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.suite import mark_needs, seconds_by_folder
+from tests.support.suite import mark_needs, rank, scope_of, seconds_by_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +40,23 @@ _FAULTS = FaultReport()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with what it needs."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test with what it needs; in a worker of pytest-xdist, put what takes longest first."""
     for item in items:
         mark_needs(item)
+    if hasattr(config, "workerinput"):
+        items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give workers files, and groups of files that share servers, in the order that the workers found."""
+    from xdist.scheduler import LoadScopeScheduling  # only who asks for workers needs it
+
+    config.option.loadscopereorder = False
+    scheduler: Any = LoadScopeScheduling(config, log)
+    scheduler._split_scope = scope_of
+    return scheduler
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

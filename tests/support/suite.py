@@ -19,20 +19,56 @@ NEEDS = {
 }
 """Marks of the tests that use a fixture, directly or by its name as a parameter. Other parameters are marked where they stand."""
 
-GROUPS = {"stack": "airflow", "metastore": "jvm", "spark": "jvm"}
-"""Tests of one group share a worker, because what they share takes long to start and much memory; by fixture or mark."""
+GROUPS = {
+    "airflow": tuple(f"tests/system/test_airflow_{name}.py" for name in ("backfills", "faults", "quarantine", "stack")),
+    "jvm": (
+        "tests/catalog/hive/",
+        "tests/clients/metastore/",
+        "tests/contracts/catalogs/",
+        "tests/contracts/formats/",
+        "tests/docs/",
+        "tests/faults/test_rivals.py",
+        "tests/formats/hive/",
+        "tests/jobs/",
+        "tests/scripts/",
+        "tests/services/refresh/test_hive_",
+        "tests/services/tables/test_adopting.py",
+    ),
+}
+"""Files and folders that share a worker, because the servers they share take long to start and much memory."""
+
+LONG_FILES = ("tests/cli/test_refresh.py", "tests/faults/", "tests/system/")
+"""What is begun before all that is short, so that no worker waits for it at the end."""
+
+SHARED = {"stack": "airflow", "hive_metastore": "jvm", "hive_metastore_on_postgres": "jvm", "plain_spark": "jvm", "spark": "jvm"}
+"""Fixtures of which there shall be one in a run, and the group of all tests that use them."""
 
 
 def mark_needs(item: pytest.Item) -> None:
-    """Mark a test with what it needs, and with the group of those that share it."""
+    """Mark a test with what it needs.
+
+    :raises pytest.UsageError: the test uses what another worker has.
+    """
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     uses = {*getattr(item, "fixturenames", ()), *(value for value in parameters if isinstance(value, str))}
     for fixture in uses & NEEDS.keys():
         for mark in NEEDS[fixture]:
             item.add_marker(mark)
-    marks = {"metastore"} & {mark.name for mark in item.iter_markers()}  # a job of its own, which marks spark, shares nothing
-    for group in {GROUPS[name] for name in (uses | marks) & GROUPS.keys()}:
-        item.add_marker(pytest.mark.xdist_group(group))
+    for fixture in uses & SHARED.keys():
+        if scope_of(item.nodeid) != SHARED[fixture]:
+            raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to the group {SHARED[fixture]} in {__file__}")
+
+
+def scope_of(nodeid: str) -> str:
+    """What runs in one worker: a group of tests that share servers, or a file."""
+    file = nodeid.partition("::")[0]
+    return next((group for group, paths in GROUPS.items() if file.startswith(paths)), file)
+
+
+def rank(item: pytest.Item) -> int:
+    """What is begun first: the groups, the longest one before the others, then long files."""
+    scope = scope_of(item.nodeid)
+    return list(GROUPS).index(scope) if scope in GROUPS else len(GROUPS) + (not scope.startswith(LONG_FILES))
 
 
 def seconds_by_folder(reports: Iterable[pytest.TestReport]) -> list[str]:
