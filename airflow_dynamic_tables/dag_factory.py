@@ -32,23 +32,17 @@ from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 
-
 TAG = "dynamic-table"
-
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
 
-
 RETRIES = 2
-
 
 RETRY_DELAY = timedelta(minutes=5)
 
-
 MAX_DECISIONS = 16
 """How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
-
 
 log = logging.getLogger(__name__)
 
@@ -114,12 +108,12 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
 
 
 def _readers(definitions: Definitions) -> Readers:
-    """Which dynamic tables read each table, sorted; found in one walk, as there may be thousands."""
-    found: dict[TableIdentifier, list[TableIdentifier]] = {}
+    """Which dynamic tables read each table, sorted; gathered in one walk, as there may be thousands."""
+    readers: dict[TableIdentifier, list[TableIdentifier]] = {}
     for identifier, table in sorted(definitions.tables.items()):
         for parent in table.upstream:
-            found.setdefault(parent, []).append(identifier)
-    return found
+            readers.setdefault(parent, []).append(identifier)
+    return readers
 
 
 def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:

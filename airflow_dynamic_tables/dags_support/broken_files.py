@@ -27,7 +27,7 @@ def broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
     if not _in_dag_processor() or not airflow_version.startswith(("3.2.", "3.3.")):
         return []
     by_file = itertools.groupby(sorted(mistakes), key=lambda mistake: mistake.path)
-    return [_BrokenFile(path, tuple(found)) for path, found in by_file]
+    return [_BrokenFile(path, tuple(of_file)) for path, of_file in by_file]
 
 
 def _in_dag_processor() -> bool:

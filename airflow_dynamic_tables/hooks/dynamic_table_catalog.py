@@ -86,12 +86,12 @@ class DynamicTableCatalogHook(BaseHook):
         :raises ConfigurationError: when it does not exist.
         """
         try:
-            found = self.get_connection(conn_id)
+            connection = self.get_connection(conn_id)
         except AirflowNotFoundException as error:
             raise ConfigurationError(
                 f"Connection {conn_id!r} of the catalogs file does not exist; create it: airflow connections add {conn_id} ..."
             ) from error
-        return _server(found)
+        return _server(connection)
 
     def get_conn(self) -> Workspace:
         """Ledger and catalogs, to be used as a context manager.

@@ -56,32 +56,33 @@ def list_functions(arguments: Namespace) -> int:
 def list_partitions(arguments: Namespace) -> int:
     """Print the partitions of a table."""
     with workspace_of(arguments) as workspace:
-        found = listing.partitions(workspace, arguments.table, arguments.partition)
+        partitions = listing.partitions(workspace, arguments.table, arguments.partition)
     if arguments.output == "table":
-        rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in found]
+        rows = [{"partition": describe_partition(item.spec), **asdict(item.statistics)} for item in partitions]
         output.listing(rows, "table")
     else:
-        output.listing(found, arguments.output)
+        output.listing(partitions, arguments.output)
     return OK
 
 
 def describe(arguments: Namespace) -> int:
     """Print everything about one object."""
     with workspace_of(arguments) as workspace:
-        found = listing.describe(workspace, arguments.name)
+        details = listing.describe(workspace, arguments.name)
     if arguments.output == "table":
-        _describe(found)
+        _describe(details)
     else:
-        output.record(found, arguments.output)
+        output.record(details, arguments.output)
     return OK
 
 
-def _describe(found: ObjectDetails) -> None:
-    fields = dict(output.items(found.value))
+def _describe(details: ObjectDetails) -> None:
+    fields = dict(output.items(details.value))
     fields.pop("definition", None)  # it says at length what stands here already, and is for programs
-    columns, statistics = fields.pop("columns", ()), dict(found.statistics or {})
+    columns = fields.pop("columns", ())
+    statistics = dict(details.statistics or {})
     of_columns = statistics.pop("columns", {})
-    output.record({"identifier": found.identifier, "kind": found.kind, **fields, **statistics}, "table")
+    output.record({"identifier": details.identifier, "kind": details.kind, **fields, **statistics}, "table")
     if columns:
         print("\ncolumns:")
         unknown = dict.fromkeys(_COLUMNS)

@@ -51,20 +51,22 @@ def sweep(workspace: Workspace) -> SweepReport:
     ended: dict[StageState, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], StageState.ABORTING: []}
     for stage in workspace.ledger.list_stages():
         ended[_ended(workspace, stage)].append(stage.token)
+
     for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,)):
         if stage.opened_at > now - ZOMBIE_WINDOW:
             _delete_again(workspace, stage)
+
     expired = {table: _expired(workspace, table) for table in workspace.ledger.tables()}
-    done = [found for found in expired.values() if found is not None]
+    tidied = [went for went in expired.values() if went is not None]
     return SweepReport(
         aborted=tuple(ended[StageState.ABORTED]),
         completed=tuple(ended[StageState.COMMITTED]),
         kept=tuple(ended[StageState.ABORTING]),
-        expired=sum(found.snapshots for found in done),
-        deleted_files=sum(found.files for found in done),
-        deleted_bytes=sum(found.bytes for found in done),
+        expired=sum(went.snapshots for went in tidied),
+        deleted_files=sum(went.files for went in tidied),
+        deleted_bytes=sum(went.bytes for went in tidied),
         pruned=workspace.ledger.prune(now - KEEP_HISTORY),
-        failed=tuple(table for table, found in expired.items() if found is None),
+        failed=tuple(table for table, went in expired.items() if went is None),
     )
 
 

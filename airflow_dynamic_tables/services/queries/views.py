@@ -66,13 +66,13 @@ def tables_named(analysis: Analysis, reader: TableIdentifier) -> Names:
     :param reader: the table or view whose query it is: its catalog and database are those of shorter names.
     :raises CatalogError: for a name of more than three parts.
     """
-    found = []
+    names = []
     for reference in analysis.references:
         parts = tuple(part.text for part in reference.parts)
         if len(parts) > 3:
             raise CatalogError(f"{reader} names {'.'.join(parts)}, which has more than three parts: catalog.database.table.")
-        found.append(TableIdentifier(*_full(parts, reader)))
-    return tuple(found)
+        names.append(TableIdentifier(*_full(parts, reader)))
+    return tuple(names)
 
 
 def check_no_circle(workspace: Workspace, start: TableIdentifier, reads: Sequence[TableIdentifier]) -> None:
@@ -102,16 +102,20 @@ def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail
     analysis = analyse(name_functions(workspace, entry.expanded_query, view))
     if analysis.problems:
         raise CatalogError(f"View {view} cannot be expanded: {analysis.problems[0].message}.")
-    targets, upstream = list[Target](), list[TableIdentifier]()
+
+    targets: list[Target] = []
+    upstream: list[TableIdentifier] = []
     for name in tables_named(analysis, view):
         if name in trail:
             raise CatalogError(f"Views read each other in a circle: {' -> '.join(map(str, (*trail, name)))}.")
         if _is_view(workspace, name, sources):
             sql, reads = _inline(workspace, name, sources, (*trail, name))
         else:
-            sql, reads = name.sql, (name,)
+            sql = name.sql
+            reads = (name,)
         targets.append(Target(name, sql))
         upstream += reads
+
     return f"(\n{expand(analysis, targets).strip()}\n)", tuple(dict.fromkeys(upstream))
 
 

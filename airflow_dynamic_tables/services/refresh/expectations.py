@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
-    """Keep what was found in the ledger, then decide.
+    """Keep what became of every expectation in the ledger, then decide.
 
     How many rows may be written is decided here; the other expectations were counted by the job.
 
@@ -22,21 +22,24 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
     :raises QuarantinedError: when one with the action ``quarantine`` is.
     """
     planned = attempt.plan
-    found = (*result.expectations, *_row_counts(attempt, result.rows))
-    if not found:
+    outcomes = (*result.expectations, *_row_counts(attempt, result.rows))
+    if not outcomes:
         return
+
     workspace.ledger.update_refresh(
         planned.token,
-        expectations=found,
+        expectations=outcomes,
         rows=result.rows,
         bytes=result.bytes,
         files=len(result.files),
         application_id=result.application_id,
     )
-    violated = [expectation for expectation in found if expectation.violations]
+
+    violated = [expectation for expectation in outcomes if expectation.violations]
     for expectation in violated:
         if expectation.action in (Action.WARN, Action.DROP):
             log.warning("%s: %s.", planned.identifier, expectation)
+
     if failed := [str(expectation) for expectation in violated if expectation.action == Action.FAIL]:
         raise ExpectationError(f"{planned.identifier} is not as expected, nothing was committed: {', '.join(failed)}.")
     if tripped := [str(expectation) for expectation in violated if expectation.action == Action.QUARANTINE]:

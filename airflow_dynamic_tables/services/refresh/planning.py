@@ -26,7 +26,8 @@ def plan(
     :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
     :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
     """
-    table, (action, reason) = inline_views(workspace, request.table, request.sources), why
+    action, reason = why
+    table = inline_views(workspace, request.table, request.sources)
     sources = bind_sources(workspace, table, request.sources)
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
     query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))

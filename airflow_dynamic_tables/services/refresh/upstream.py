@@ -42,9 +42,9 @@ class PendingParent:
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
     """Those of the named tables that are dynamic and have a schedule."""
-    found = (tables[identifier] for identifier in names if identifier in tables)
+    dynamic = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
-        Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in found if parent.cron is not None
+        Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in dynamic if parent.cron is not None
     )
 
 

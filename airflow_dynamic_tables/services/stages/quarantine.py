@@ -52,9 +52,11 @@ def publish(workspace: Workspace, token: str) -> Version:
     if stage.state is StageState.COMMITTED and (landed := reconcile(workspace, token)):
         return landed
     _check_quarantined(stage)
-    planned, ledger = read_plan(stage), workspace.ledger
+    planned = read_plan(stage)
     result = read_result(planned)
     staged = staged_table(workspace, stage)
+
+    ledger = workspace.ledger
     lease = workspace.now() + LEASE
     # From here on it is the stage of this process: when that dies, the stage is settled as that of any refresh.
     ledger.move_stage(token, (StageState.QUARANTINED,), StageState.COMMITTING, process=current_process(), lease_until=lease)
@@ -64,6 +66,7 @@ def publish(workspace: Workspace, token: str) -> Version:
     except (StageRejectedError, ConflictError):
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
         raise
+
     refresh = ledger.get_refresh(token)
     record_landed(workspace, token, version, refresh.seconds if refresh is not None else None)
     supersede(workspace, stage.table)

@@ -49,9 +49,12 @@ def settle(
     :param ended: more fields of the refresh, above all its state when that is not ABORTED.
     :return: the state it has now; ABORTING when its commit might still land, so that nothing was deleted.
     """
-    ledger, staged, token = workspace.ledger, staged_table(workspace, stage), stage.token
+    ledger = workspace.ledger
+    staged = staged_table(workspace, stage)
+    token = stage.token
     changes: RefreshChanges = {"state": RefreshState.ABORTED, "error": error, "finished_at": workspace.now()}
     changes.update(ended or {})
+
     if not _never_committed(workspace, stage, changes):
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.ABORTING, changes)
         if not surely_not_landed:
@@ -62,6 +65,7 @@ def settle(
                 return StageState.COMMITTED
             if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
                 return StageState.ABORTING
+
     trace(Step.SETTLING, token)
     staged.abort()
     trace(Step.DELETED, token)
