@@ -137,16 +137,17 @@ class MemoryCatalog(ReadableWritableCatalog):
         """See :meth:`ReadableWritableCatalog.alter_table`."""
         if ignore_if_not_exists and not self.table_exists(path):
             return
-        found = self._table(path)
-        if type(found.value) is not type(table):
-            raise other_kind(self.name, path, found.value, table)
-        found.value = deepcopy(table)
+        current = self._table(path)
+        if type(current.value) is not type(table):
+            raise other_kind(self.name, path, current.value, table)
+        current.value = deepcopy(table)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""
         if ignore_if_not_exists and not self.table_exists(path):
             return
-        table, renamed = self._table(path), ObjectPath(path.database, new_name)
+        table = self._table(path)
+        renamed = ObjectPath(path.database, new_name)
         if self.table_exists(renamed):
             raise table_taken(self.name, renamed)
         tables = self._databases[path.database].tables
@@ -162,10 +163,11 @@ class MemoryCatalog(ReadableWritableCatalog):
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         """See :meth:`ReadableCatalog.get_partitions`."""
-        table, wanted = self._table(path), (spec or {}).items()
+        table = self._table(path)
+        wanted = (spec or {}).items()
         partition_keys(self.name, path, table.value, spec or {})
-        found = (partition for _, partition in sorted(table.partitions.items()))
-        return [deepcopy(partition) for partition in found if wanted <= partition.spec.items()]
+        in_order = (partition for _, partition in sorted(table.partitions.items()))
+        return [deepcopy(partition) for partition in in_order if wanted <= partition.spec.items()]
 
     def create_partitions(
         self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False
@@ -247,7 +249,8 @@ class MemoryCatalog(ReadableWritableCatalog):
         """See :meth:`ReadableWritableCatalog.rename_function`."""
         if ignore_if_not_exists and not self.function_exists(path):
             return
-        function, renamed = self.get_function(path), ObjectPath(path.database, new_name)
+        function = self.get_function(path)
+        renamed = ObjectPath(path.database, new_name)
         if self.function_exists(renamed):
             raise function_taken(self.name, renamed)
         self.create_function(renamed, function)

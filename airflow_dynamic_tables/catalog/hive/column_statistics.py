@@ -84,7 +84,8 @@ def from_hive_statistics(data: ColumnStatisticsData) -> ColumnStatistics:
     field, stored = next((name, value) for name, value in vars(data).items() if value is not None)
     kind = _BY_FIELD.get(field)
     distinct = getattr(stored, "numDVs", None)
-    least, greatest = (getattr(stored, name, None) if kind else None for name in ("lowValue", "highValue"))
+    least = getattr(stored, "lowValue", None)
+    greatest = getattr(stored, "highValue", None)
     return ColumnStatistics(
         nulls=None if stored.numNulls in (None, -1) else stored.numNulls,
         distinct=None if distinct in (None, -1) else distinct,

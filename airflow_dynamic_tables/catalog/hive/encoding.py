@@ -65,98 +65,108 @@ def to_hive(catalog: str, path: ObjectPath, table: AnyTable, location: str) -> T
     :param location: where its data are when it does not say itself.
     :raises UnsupportedError: when a Hive table cannot be like that.
     """
-    made = Table(tableName=path.name, dbName=path.database, owner=getpass.getuser(), createTime=0, lastAccessTime=0, retention=0)
-    made.parameters, made.partitionKeys = {}, []
+    new = Table(tableName=path.name, dbName=path.database, owner=getpass.getuser(), createTime=0, lastAccessTime=0, retention=0)
+    new.parameters = {}
+    new.partitionKeys = []
     if isinstance(table, CatalogView):
-        made.tableType = "VIRTUAL_VIEW"
-        made.sd = StorageDescriptor(cols=[], serdeInfo=SerDeInfo(None, None, {}), numBuckets=-1, parameters={})
-        made.sd.bucketCols = made.sd.sortCols = []
+        new.tableType = "VIRTUAL_VIEW"
+        new.sd = StorageDescriptor(cols=[], serdeInfo=SerDeInfo(None, None, {}), numBuckets=-1, parameters={})
+        new.sd.bucketCols = []
+        new.sd.sortCols = []
     else:
-        made.tableType = "EXTERNAL_TABLE"  # nobody but us moves or deletes its files
-        made.sd = descriptor(table.format, table.location or location)
-        made.parameters = {"EXTERNAL": "TRUE", **({} if table.format in STORAGES else {PROVIDER: table.format})}
-    update(catalog, made, table)
-    return made
+        new.tableType = "EXTERNAL_TABLE"  # nobody but us moves or deletes its files
+        new.sd = descriptor(table.format, table.location or location)
+        new.parameters = {"EXTERNAL": "TRUE", **({} if table.format in STORAGES else {PROVIDER: table.format})}
+    update(catalog, new, table)
+    return new
 
 
-def update(catalog: str, found: Table, table: AnyTable) -> None:
+def update(catalog: str, hive_table: Table, table: AnyTable) -> None:
     """Change a table of the metastore into that value; what others keep in its parameters stays.
 
     :raises UnsupportedError: when a Hive table cannot be like that.
     """
-    kept = {key: value for key, value in (found.parameters or {}).items() if is_technical(key) and not key.startswith(_VALUE)}
+    parameters = hive_table.parameters or {}
+    kept = {key: value for key, value in parameters.items() if is_technical(key) and not key.startswith(_VALUE)}
     if taken := sorted(filter(is_technical, table.properties)):
         raise UnsupportedError(f"A Hive table uses the property {taken[0]} itself; give yours another name.")
+
     value = encode(table)
-    found.parameters = {
+    hive_table.parameters = {
         **kept,
         **table.properties,
         **split_parameter(_VALUE, json.dumps(value, sort_keys=True)),
         KIND: value["kind"],
         REVISION: uuid4().hex,
     }
-    found.parameters.pop("comment", None)
+    hive_table.parameters.pop("comment", None)
     if table.comment is not None:
-        found.parameters["comment"] = table.comment
+        hive_table.parameters["comment"] = table.comment
     if isinstance(table, CatalogView):
-        set_columns(found, table.columns, ())
-        found.viewOriginalText, found.viewExpandedText = table.original_query, _for_spark(catalog, table.expanded_query)
+        set_columns(hive_table, table.columns, ())
+        hive_table.viewOriginalText = table.original_query
+        hive_table.viewExpandedText = _for_spark(catalog, table.expanded_query)
     else:
-        _update_storage(found, table)
+        _update_storage(hive_table, table)
 
 
-def adopted(catalog: str, path: ObjectPath, found: Table, table: CatalogDynamicTable) -> None:
+def adopted(catalog: str, path: ObjectPath, hive_table: Table, table: CatalogDynamicTable) -> None:
     """Make a dynamic table of a table of the metastore, with the rows it has.
 
     :raises UnsupportedError: when its files cannot be replaced by files that Spark writes for a Hive table.
     """
-    parameters, keys = found.parameters or {}, partition_keys_of(found)
-    serde = found.sd.serdeInfo.serializationLib if found.sd.serdeInfo else None
+    parameters = hive_table.parameters or {}
+    keys = partition_keys_of(hive_table)
+    serde = hive_table.sd.serdeInfo.serializationLib if hive_table.sd.serdeInfo else None
     obstacles = {
-        "it is a view": found.tableType == "VIRTUAL_VIEW",
-        f"its format is {format_of(found)} and not {table.format}": format_of(found) != table.format,
+        "it is a view": hive_table.tableType == "VIRTUAL_VIEW",
+        f"its format is {format_of(hive_table)} and not {table.format}": format_of(hive_table) != table.format,
         "Hive cannot read its files": table.format not in STORAGES or serde != STORAGES[table.format].serde,
         f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
-        "it is transactional": is_transactional(found),
-        "its files are in buckets": bool(found.sd.bucketCols) or f"{SCHEMA}.numBuckets" in parameters,
-        "Spark alone knows its partitions": bool(keys) and not found.partitionKeys,
+        "it is transactional": is_transactional(hive_table),
+        "its files are in buckets": bool(hive_table.sd.bucketCols) or f"{SCHEMA}.numBuckets" in parameters,
+        "Spark alone knows its partitions": bool(keys) and not hive_table.partitionKeys,
     }
     if reasons := [reason for reason, stands in obstacles.items() if stands]:
         raise UnsupportedError(f"{path} in catalog {catalog} cannot be adopted: {reasons[0]}.")
+
     # Spark would look for the files of a table of its own where they were.
-    found.parameters = {key: value for key, value in parameters.items() if key not in (PROVIDER, "spark.sql.partitionProvider")}
-    found.parameters["EXTERNAL"], found.tableType = "TRUE", "EXTERNAL_TABLE"
-    (found.sd.serdeInfo.parameters or {}).pop("path", None)
-    properties = {key: value for key, value in found.parameters.items() if not is_technical(key)}
-    comment = table.comment or found.parameters.get("comment")
-    update(catalog, found, replace(table, columns=columns_of(found), comment=comment, properties=properties))
+    of_spark = (PROVIDER, "spark.sql.partitionProvider")
+    hive_table.parameters = {key: value for key, value in parameters.items() if key not in of_spark}
+    hive_table.parameters["EXTERNAL"] = "TRUE"
+    hive_table.tableType = "EXTERNAL_TABLE"
+    (hive_table.sd.serdeInfo.parameters or {}).pop("path", None)
+    properties = {key: value for key, value in hive_table.parameters.items() if not is_technical(key)}
+    comment = table.comment or hive_table.parameters.get("comment")
+    update(catalog, hive_table, replace(table, columns=columns_of(hive_table), comment=comment, properties=properties))
 
 
-def from_hive(catalog: str, found: Table) -> AnyTable:
+def from_hive(catalog: str, hive_table: Table) -> AnyTable:
     """The value that a table of the metastore is."""
-    parameters = found.parameters or {}
+    parameters = hive_table.parameters or {}
     properties = {key: value for key, value in parameters.items() if not is_technical(key)}
     comment = parameters.get("comment")
     text = joined_parameter(parameters, _VALUE)
     stored = decode(**json.loads(text)) if text is not None else None
-    if found.tableType == "VIRTUAL_VIEW":
-        return _view(catalog, found, stored, properties, comment)
+    if hive_table.tableType == "VIRTUAL_VIEW":
+        return _view(catalog, hive_table, stored, properties, comment)
     if not isinstance(stored, CatalogTable | CatalogDynamicTable):
         return CatalogTable(
-            columns=columns_of(found),
+            columns=columns_of(hive_table),
             comment=comment,
-            partition_keys=partition_keys_of(found),
-            format=format_of(found),
-            location=location_of(found),
-            options=_foreign_options(found),
+            partition_keys=partition_keys_of(hive_table),
+            format=format_of(hive_table),
+            location=location_of(hive_table),
+            options=_foreign_options(hive_table),
             properties=properties,
         )
+
     snapshot = parameters.get(SNAPSHOT)
     known = replace(
         stored,
-        columns=_columns(found, stored),
+        columns=_columns(hive_table, stored),
         comment=comment,
-        location=location_of(found) if snapshot is not None else _location(found, stored.location),
+        location=location_of(hive_table) if snapshot is not None else _location(hive_table, stored.location),
         properties=properties,
     )
     return replace(known, snapshot=snapshot) if isinstance(known, CatalogDynamicTable) else known
@@ -182,50 +192,54 @@ def set_statistics(parameters: dict[str, str], statistics: TableStatistics) -> N
             parameters[name] = str(value)
 
 
-def _update_storage(found: Table, table: CatalogTable | CatalogDynamicTable) -> None:
-    if SNAPSHOT in found.parameters and isinstance(table, CatalogDynamicTable):
+def _update_storage(hive_table: Table, table: CatalogTable | CatalogDynamicTable) -> None:
+    if SNAPSHOT in hive_table.parameters and isinstance(table, CatalogDynamicTable):
         return  # columns and location are now the commits' affair; what the caller read may be older than the last one
-    location = table.location or found.sd.location
-    if format_of(found) != table.format:
-        columns, found.sd = found.sd.cols, descriptor(table.format, location)
-        found.sd.cols = columns
-        found.parameters.pop(PROVIDER, None)
+    location = table.location or hive_table.sd.location
+    if format_of(hive_table) != table.format:
+        columns = hive_table.sd.cols
+        hive_table.sd = descriptor(table.format, location)
+        hive_table.sd.cols = columns
+        hive_table.parameters.pop(PROVIDER, None)
         if table.format not in STORAGES:
-            found.parameters[PROVIDER] = table.format
+            hive_table.parameters[PROVIDER] = table.format
     if isinstance(table, CatalogTable):  # every reader needs its options; those of a dynamic table are its refreshes' own
-        found.sd.serdeInfo.parameters = {"serialization.format": "1", **table.options}
-    if PROVIDER in found.parameters and location:
-        found.sd.serdeInfo.parameters["path"] = location
-    found.sd.location = location
-    if (table.columns, table.partition_keys) != (columns_of(found), partition_keys_of(found)):
-        set_columns(found, table.columns, table.partition_keys)
+        hive_table.sd.serdeInfo.parameters = {"serialization.format": "1", **table.options}
+    if PROVIDER in hive_table.parameters and location:
+        hive_table.sd.serdeInfo.parameters["path"] = location
+    hive_table.sd.location = location
+    if (table.columns, table.partition_keys) != (columns_of(hive_table), partition_keys_of(hive_table)):
+        set_columns(hive_table, table.columns, table.partition_keys)
 
 
-def _view(catalog: str, found: Table, stored: AnyTable | None, properties: Mapping[str, str], comment: str | None) -> CatalogView:
-    original, expanded = found.viewOriginalText or "", found.viewExpandedText or found.viewOriginalText or ""
+def _view(
+    catalog: str, hive_table: Table, stored: AnyTable | None, properties: Mapping[str, str], comment: str | None
+) -> CatalogView:
+    original = hive_table.viewOriginalText or ""
+    expanded = hive_table.viewExpandedText or original
     if isinstance(stored, CatalogView):
         as_written = stored.original_query == original and _for_spark(catalog, stored.expanded_query) == expanded
         if as_written:
             return replace(stored, properties=properties, comment=comment)
-    return CatalogView(original, expanded, columns_of(found), comment, properties)
+    return CatalogView(original, expanded, columns_of(hive_table), comment, properties)
 
 
-def _columns(found: Table, stored: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
+def _columns(hive_table: Table, stored: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
     """The stored columns, in their own order, as long as the metastore's are the same."""
     expected = Table(parameters={}, sd=StorageDescriptor())
     set_columns(expected, stored.columns, stored.partition_keys)
-    same = expected.sd.cols == (found.sd.cols or []) and expected.partitionKeys == (found.partitionKeys or [])
-    return stored.columns if same else columns_of(found)
+    same = expected.sd.cols == (hive_table.sd.cols or []) and expected.partitionKeys == (hive_table.partitionKeys or [])
+    return stored.columns if same else columns_of(hive_table)
 
 
-def _location(found: Table, stored: str | None) -> str | None:
+def _location(hive_table: Table, stored: str | None) -> str | None:
     """The location as it was given; ``None`` while it is the one that the catalog chose."""
-    place = location_of(found)
+    place = location_of(hive_table)
     return stored if stored is None or (place and file_uri(stored) == place) else place
 
 
-def _foreign_options(found: Table) -> dict[str, str]:
-    parameters = found.sd.serdeInfo.parameters or {}
+def _foreign_options(hive_table: Table) -> dict[str, str]:
+    parameters = hive_table.sd.serdeInfo.parameters or {}
     return {key: value for key, value in parameters.items() if key not in ("path", "serialization.format")}
 
 

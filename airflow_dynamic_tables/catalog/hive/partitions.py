@@ -146,13 +146,13 @@ class HivePartitions:
 
 def _new(table: Table, partition: CatalogPartition, values: Sequence[str]) -> Partition:
     """A new partition as the metastore is to have it: stored as its table is."""
-    made = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
-    made.sd.location = None
-    made.parameters = {}
-    _update(made, partition)
-    # Or the metastore would look into the folder, and call what it has not yet got known: no files.
-    made.parameters = dict.fromkeys(STATISTICS.values(), UNKNOWN) | made.parameters
-    return made
+    new = Partition(list(values), table.dbName, table.tableName, createTime=0, lastAccessTime=0, sd=copy(table.sd))
+    new.sd.location = None
+    new.parameters = {}
+    _update(new, partition)
+    # Or the metastore would look into the folder, where nothing is yet, and from then on say that there are no files.
+    new.parameters = dict.fromkeys(STATISTICS.values(), UNKNOWN) | new.parameters
+    return new
 
 
 def _update(stored: Partition, partition: CatalogPartition) -> None:

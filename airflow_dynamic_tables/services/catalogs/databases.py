@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.catalog.values import (
-    CatalogDatabase,
-)
+from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.core.identifiers import join_name
 from airflow_dynamic_tables.services.catalogs.listing import database_named
 from airflow_dynamic_tables.services.workspace import Workspace

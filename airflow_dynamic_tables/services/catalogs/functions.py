@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.catalog.values import (
-    CatalogFunction,
-)
-from airflow_dynamic_tables.exceptions import (
-    ConfigurationError,
-)
+from airflow_dynamic_tables.catalog.values import CatalogFunction
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.workspace import Workspace
 
 

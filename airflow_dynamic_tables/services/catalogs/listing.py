@@ -80,8 +80,8 @@ def _summary(workspace: Workspace, name: str) -> CatalogSummary:
 def databases(workspace: Workspace, catalog: str | None = None) -> list[ObjectSummary]:
     """The databases of a catalog."""
     name = catalog or workspace.catalogs.default_catalog
-    found = workspace.readable(name).list_databases()
-    return [ObjectSummary(join_name(name, database), "database") for database in found]
+    names = workspace.readable(name).list_databases()
+    return [ObjectSummary(join_name(name, database), "database") for database in names]
 
 
 def tables(workspace: Workspace, database: str | None = None) -> list[ObjectSummary]:
@@ -91,14 +91,8 @@ def tables(workspace: Workspace, database: str | None = None) -> list[ObjectSumm
     """
     catalog_name, name = database_named(workspace, database)
     catalog = workspace.readable(catalog_name)
-    dynamic, views = set(catalog.list_dynamic_tables(name)), set(catalog.list_views(name))
-    return [
-        ObjectSummary(
-            join_name(catalog_name, name, table),
-            "dynamic table" if table in dynamic else "view" if table in views else "table",
-        )
-        for table in catalog.list_tables(name)
-    ]
+    kinds = dict.fromkeys(catalog.list_views(name), "view") | dict.fromkeys(catalog.list_dynamic_tables(name), "dynamic table")
+    return [ObjectSummary(join_name(catalog_name, name, table), kinds.get(table, "table")) for table in catalog.list_tables(name)]
 
 
 def views(workspace: Workspace, database: str | None = None) -> list[ObjectSummary]:
@@ -116,8 +110,8 @@ def functions(workspace: Workspace, database: str | None = None) -> list[ObjectS
     :raises DatabaseNotFoundError: when it is missing.
     """
     catalog, name = database_named(workspace, database)
-    found = workspace.readable(catalog).list_functions(name)
-    return [ObjectSummary(join_name(catalog, name, function), "function") for function in found]
+    names = workspace.readable(catalog).list_functions(name)
+    return [ObjectSummary(join_name(catalog, name, function), "function") for function in names]
 
 
 def partitions(workspace: Workspace, table: str, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
@@ -161,9 +155,8 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> ObjectDetai
         return ObjectDetails(str(identifier), "view", table)
     columns = {name: asdict(column) for name, column in catalog.get_column_statistics(identifier.path).items()}
     statistics = {**asdict(catalog.get_table_statistics(identifier.path)), "columns": columns}
-    return ObjectDetails(
-        str(identifier), "dynamic table" if isinstance(table, CatalogDynamicTable) else "table", table, statistics
-    )
+    kind = "dynamic table" if isinstance(table, CatalogDynamicTable) else "table"
+    return ObjectDetails(str(identifier), kind, table, statistics)
 
 
 def database_named(workspace: Workspace, name: str | None) -> tuple[str, str]:

@@ -23,26 +23,27 @@ def create_view(
     :raises DatabaseNotFoundError: when its database is missing.
     :raises TableAlreadyExistsError: when the name is taken.
     """
-    problems = analyse(query).problems
-    if problems:
+    if problems := analyse(query).problems:
         places = [":".join(map(str, line_and_column(query, problem.offset))) for problem in problems]
         raise DefinitionError(tuple(f"{place}: {problem.message}" for place, problem in zip(places, problems, strict=True)))
+
     analysis = analyse(name_functions(workspace, query, view))
     reads = tables_named(analysis, view)
     check_no_circle(workspace, view, reads)
-    made = CatalogView(
+    created = CatalogView(
         original_query=query.strip(),
         expanded_query=expand(analysis, [Target(name, name.sql) for name in reads]).strip(),
         comment=comment,
     )
+
     catalog = workspace.catalog(view.catalog)
     try:
-        catalog.create_table(view.path, made)
+        catalog.create_table(view.path, created)
     except TableAlreadyExistsError:
         if not replace:
             raise
-        catalog.alter_table(view.path, made)
-    return made
+        catalog.alter_table(view.path, created)
+    return created
 
 
 def drop_view(workspace: Workspace, name: str, *, ignore_if_not_exists: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -92,17 +92,16 @@ def _status(
     workspace: Workspace, identifier: TableIdentifier, entry: AnyTable | None, definition: DynamicTable | None
 ) -> TableStatus:
     registered = entry if isinstance(entry, CatalogDynamicTable) else None
-    format_ = definition.format if definition else registered.format if registered else DEFAULT_FORMAT
-    version = workspace.table(identifier, format_).current()
+    said = _said(definition, registered)
+    version = workspace.table(identifier, said.format).current()
     last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
     fresh = version.data_timestamp if version else None
-    handler = registered.refresh_handler if registered else None
     return TableStatus(
         identifier=str(identifier),
-        format=format_,
-        refresh_mode=definition.mode.value if definition else handler.actual_refresh_mode.value if handler else "",
-        freshness=definition.freshness.text if definition else registered.freshness if registered else "",
-        job_state=handler.job_state.value if handler else None,
+        format=said.format,
+        refresh_mode=said.refresh_mode,
+        freshness=said.freshness,
+        job_state=registered.refresh_handler.job_state.value if registered else None,
         version=version.number if version else None,
         data_timestamp=fresh,
         lag_seconds=int((workspace.now() - fresh).total_seconds()) if fresh else None,
@@ -110,3 +109,18 @@ def _status(
         last_error=last.error if last else None,
         workflow_id=identifier.workflow_id,
     )
+
+
+class _Said(NamedTuple):
+    format: str = DEFAULT_FORMAT
+    refresh_mode: str = ""
+    freshness: str = ""
+
+
+def _said(definition: DynamicTable | None, registered: CatalogDynamicTable | None) -> _Said:
+    """What the definition says of a table, or the catalog when nobody defines it any more."""
+    if definition is not None:
+        return _Said(definition.format, definition.mode.value, definition.freshness.text)
+    if registered is not None:
+        return _Said(registered.format, registered.refresh_handler.actual_refresh_mode.value, registered.freshness)
+    return _Said()
