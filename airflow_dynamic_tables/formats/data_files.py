@@ -43,7 +43,7 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
     """
     result = request.result
     keys = list(request.partition_keys)
-    found: dict[tuple[str, ...], Folder] = {}
+    partitions: dict[tuple[str, ...], Folder] = {}
     for file, footer in zip(result.files, _footers(result.files, file_format), strict=True):
         if footer.bytes != file.bytes:
             raise StageRejectedError(f"Staged file {file.path} has {footer.bytes} bytes, not {file.bytes}.")
@@ -55,21 +55,21 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
             raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
         if not request.partitions.covers(spec):
             raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
-        found.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
-    check_rows(sum(folder.rows for folder in found.values()), result)
-    return found
+        partitions.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
+    check_rows(sum(folder.rows for folder in partitions.values()), result)
+    return partitions
 
 
 def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
     """The first rows of some files, each with the values that its folder stands for."""
-    found: list[dict[str, object]] = []
+    first: list[dict[str, object]] = []
     for path, values in files:
-        if len(found) >= rows:
+        if len(first) >= rows:
             break
         with open_file(path) as stream:
             table = pq.read_table(stream) if file_format == "parquet" else orc.read_table(stream)
-        found += [{**row, **values} for row in table.slice(0, rows - len(found)).to_pylist()]
-    return found
+        first += [{**row, **values} for row in table.slice(0, rows - len(first)).to_pylist()]
+    return first
 
 
 def count_rows(files: Sequence[str], file_format: str) -> list[int]:

@@ -32,12 +32,12 @@ class Module:
         """
         module, _, name = self.place.partition(":")
         try:
-            found: Callable[..., object] = getattr(import_module(module), name)
+            implementation: Callable[..., object] = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             if self.extra is None:
                 raise
             raise MissingExtraError(self.extra) from error
-        return found
+        return implementation
 
 
 _HERE = "airflow_dynamic_tables.formats"

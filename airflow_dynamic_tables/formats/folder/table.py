@@ -106,8 +106,8 @@ class FolderTable(LakeTable):
         names = [column.name for column in columns_in(folder.filled())]
         if version is not None:
             kept_version(self.versions(), version, self._path)
-        found = read_rows([(file, folder.partition(file)) for file in folder.files()], folder.format, rows)
-        return [{name: row.get(name) for name in names} for row in found]
+        read = read_rows([(file, folder.partition(file)) for file in folder.files()], folder.format, rows)
+        return [{name: row.get(name) for name in names} for row in read]
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`: files are replaced at once, so only stages can be left."""

@@ -47,13 +47,13 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
 
 def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:
     """Folders by the one below which their names say of which partition they are; those whose names do not say it by none."""
-    found: dict[str | None, list[Folder]] = {}
+    by_base: dict[str | None, list[Folder]] = {}
     for folder, spec in sorted(folders, key=lambda one: (one[0], *one[1].values())):
         base, *names = folder.rsplit("/", len(spec))
         told = partition_of("/".join(names))
         says_it = [(key.lower(), value) for key, value in told.items()] == [(key.lower(), value) for key, value in spec.items()]
-        found.setdefault(base if says_it else None, []).append((folder, spec))
-    return found
+        by_base.setdefault(base if says_it else None, []).append((folder, spec))
+    return by_base
 
 
 def _listed(base: str, folders: Collection[str]) -> dict[str, Mapping[str, Any]]:

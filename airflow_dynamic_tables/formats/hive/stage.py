@@ -238,9 +238,9 @@ class HiveStagedTable(StagedTable):
 
     def _check_table(self, table: Table, keys: tuple[str, ...]) -> None:
         check_partition_keys(self._path, partition_keys_of(table), keys)
-        if (found := format_of(table)) != self._format:
+        if (file_format := format_of(table)) != self._format:
             raise StageRejectedError(
-                f"{self._path} is a table of format {found}, its definition now says {self._format}; "
+                f"{self._path} is a table of format {file_format}, its definition now says {self._format}; "
                 "drop the table or give it another name."
             )
 
@@ -251,7 +251,7 @@ class HiveStagedTable(StagedTable):
         wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)
         replaced = {values: one for values, one in existing.items() if planned.covers(dict(zip(keys, values, strict=True)))}
-        left = {found for one in replaced.values() if (found := tables.left_in(table, one.sd.location))}
+        left = {stage for one in replaced.values() if (stage := tables.left_in(table, one.sd.location))}
         for folder in left:
             self._commits.clear(folder)  # a commit that failed
         if left:

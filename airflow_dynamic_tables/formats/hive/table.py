@@ -98,8 +98,8 @@ class HiveTable(LakeTable):
             (file, {key: _typed(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
             for file in list_folders(seen.folders.items()).files
         ]
-        found = read_rows(files, format_of(seen.table), rows)
-        return [{column.name: row.get(column.name) for column in columns} for row in found]
+        first = read_rows(files, format_of(seen.table), rows)
+        return [{column.name: row.get(column.name) for column in columns} for row in first]
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""
@@ -115,15 +115,15 @@ class HiveTable(LakeTable):
             if table is None:
                 break
             keys = partition_keys_of(table)
-            found = PartitionCommits(self._metastore, self._path).partitions(table) if keys else {}
+            partitions = PartitionCommits(self._metastore, self._path).partitions(table) if keys else {}
             again = tables.load(self._metastore, self._path)
             if again is None or tables.revision(again) != tables.revision(table):
                 continue
-            if (version := _version(table, found)) is None:
+            if (version := _version(table, partitions)) is None:
                 break
             if not keys:
                 return _Seen(table, version, {_folder(table): {}}, (table.parameters.get(tables.ROWS),))
-            held = {values: one for values, one in found.items() if not tables.left_in(table, one.sd.location)}
+            held = {values: one for values, one in partitions.items() if not tables.left_in(table, one.sd.location)}
             folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
             return _Seen(table, version, folders, tuple(one.parameters.get(tables.ROWS) for one in held.values()))
         else:

@@ -99,8 +99,8 @@ class IcebergTable(LakeTable):
         """See :meth:`LakeTable.sample`."""
         table = self._filled()
         snapshot = None if version is None else int(kept_version(tables.versions(table), version, self._path).snapshot)
-        found: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
-        return found
+        first: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
+        return first
 
     def expire(self, retention: Retention, now: datetime, pinned: Collection[str]) -> int:
         """See :meth:`LakeTable.expire`."""
@@ -241,7 +241,7 @@ class IcebergStagedTable(StagedTable):
     def _data_files(self, transaction: Transaction, request: CommitRequest) -> list[DataFile]:
         """Read every footer: what is really there decides, not what the job says."""
         metadata = transaction.table_metadata
-        found = []
+        staged = []
         for data_file in read_footers(self._io(), metadata, request.result.files):
             if data_file.record_count == 0:
                 continue  # nothing to publish, and no partition to read from it
@@ -250,9 +250,9 @@ class IcebergStagedTable(StagedTable):
                 raise StageRejectedError(
                     f"Staged file {data_file.file_path} is of partition {describe(spec)}, which was not planned."
                 )
-            found.append(data_file)
-        check_rows(sum(data_file.record_count for data_file in found), request.result)
-        return found
+            staged.append(data_file)
+        check_rows(sum(data_file.record_count for data_file in staged), request.result)
+        return staged
 
     def _summary(self, table: Table | None, request: CommitRequest) -> dict[str, str]:
         previous = next(tables.versions(table), None) if table is not None else None
