@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_dynamic_tables.cli.commands import refresh as refreshing
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from tests.support.pyarrow_job import write_numbers
 
 NUMBERS = """
@@ -32,7 +32,7 @@ def written(project: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     (project / "dags" / "definitions" / "sales.yaml").write_text(NUMBERS)
 
     def write(*numbers: int, **violations: int) -> None:
-        monkeypatch.setattr(refreshing, "submit", lambda plan, *_: write_numbers(plan, numbers, violations))
+        monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan, numbers, violations))
 
     return write
 
