@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from airflow_dynamic_tables.clients.files import Deleted
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -43,7 +44,8 @@ class TableContent:
 
     ``format`` is that of the files. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
     has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
-    With ``table``, Spark reads the snapshot by that name instead, through a catalog of its own.
+    With ``table``, Spark reads the snapshot by that name instead, through a catalog of its own. ``state`` is what the table is
+    like, for a refresh to come.
     """
 
     snapshot: str
@@ -54,6 +56,7 @@ class TableContent:
     partition_keys: tuple[str, ...] = ()
     parts: tuple[SourcePart, ...] = ()
     table: str | None = None
+    state: SourceState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ NUMBER = "dynamic-tables.version"
 
 DATA_TIMESTAMP = "dynamic-tables.data-timestamp"
 SOURCES = "dynamic-tables.sources"
+
+PARTITIONS = "dynamic-tables.partitions"
+"""Property of a version with the partitions that its commit replaced, unless they are too many."""
+
 FENCE = "dynamic-tables.fence"
 """Property of a snapshot that is no version: it keeps the commit of that token from landing."""
 

@@ -135,7 +135,7 @@ def test_a_dynamic_table_of_a_catalog() -> None:
         (Column("x", "bigint"),), "SELECT 1 AS x", "SELECT 1 AS x", "1 day", RefreshMode.AUTO, handler, partition_keys=("ds",)
     )
     assert decode("dynamic_table", json.loads(written)) == table
-    assert json.loads(written) == to_plain(table)
+    assert to_plain(table).items() >= json.loads(written).items()
     assert decode("table", {"columns": [], "format": "orc"}) == CatalogTable(format="orc")
 
 

@@ -38,10 +38,14 @@ class TableFolder:
 
     def files(self) -> list[str]:
         """Data files, sorted, spelled as the location is."""
+        return list(self.listing())
+
+    def listing(self) -> dict[str, Mapping[str, Any]]:
+        """Data files, sorted, and what the store says of each: its size, and a time or tag of the last change."""
         if not exists(self.location):
-            return []
+            return {}
         root = plain_path(self.location)
-        return [self.location + plain_path(file)[len(root) :] for file in list_files(self.location)]
+        return {self.location + plain_path(file)[len(root) :]: info for file, info in list_files(self.location).items()}
 
     def partition(self, file: str) -> dict[str, str]:
         """The partition that the folder of a file names."""

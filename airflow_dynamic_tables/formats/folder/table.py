@@ -25,9 +25,10 @@ from airflow_dynamic_tables.clients.files import (
 )
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
@@ -43,6 +44,7 @@ from airflow_dynamic_tables.formats.base import (
 )
 from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, record_of, version_in
 
 STAGES = "_stages"
@@ -79,13 +81,20 @@ class FolderTable(LakeTable):
         """See :meth:`LakeTable.read`."""
         folder, record = self._folder, self._folder.filled()
         keys = tuple(record["partition_keys"])
+        files, schema = folder.listing(), spark_ddl(columns_in(record))
         return TableContent(
             snapshot=str(record["number"]),
-            files=tuple(folder.files()),
-            schema=spark_ddl(columns_in(record)),
+            files=tuple(files),
+            schema=schema,
             format=folder.format,
             base_path=folder.location if keys else None,
             partition_keys=keys,
+            state=SourceState(
+                version=str(record["number"]),
+                location=folder.location,
+                schema=schema_digest(schema),
+                partitions=fingerprints((folder.partition(file), (file, info)) for file, info in files.items()),
+            ),
         )
 
     def snapshot(self) -> str:
@@ -195,6 +204,7 @@ class FolderStagedTable(StagedTable):
             data_timestamp=fresh_until(request.data_timestamp, self._folder.current()),
             committed_at=datetime.now(UTC),  # as Iceberg does it: the time of the commit itself
             sources=dict(request.sources),
+            partitions=recorded(request.partitions),
         )
         if not self._folder.add(record_of(version, request.partition_keys, columns)):
             return None

@@ -9,6 +9,7 @@ from typing import Any
 from airflow_dynamic_tables.clients.files import list_files, plain_path
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.formats.fingerprints import File, fingerprints
 
 Folder = tuple[str, Mapping[str, str]]
 """Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
@@ -43,6 +44,20 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
                 apart.append(SourcePart(tuple(listed), values=spec))
                 files |= listed
     return Listing(tuple(part for part in (*together, *apart) if part.files), files)
+
+
+def folder_fingerprints(folders: Collection[Folder], files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """A fingerprint of each partition: where it lies, and its files, if it has any.
+
+    :param files: those of all these folders, see :class:`Listing`.
+    """
+    specs: dict[str, list[Mapping[str, str]]] = {}  # several partitions may lie in one folder
+    for folder, spec in folders:
+        specs.setdefault(folder, []).append(spec)
+    named: list[File] = [*((folder, {}) for folder in specs), *files.items()]
+    return fingerprints(
+        (spec, (name, info)) for name, info in named for spec in specs[name if name in specs else name.rpartition("/")[0]]
+    )
 
 
 def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:

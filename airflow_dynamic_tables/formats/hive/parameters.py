@@ -12,7 +12,7 @@ All of it stands in parameters of the table::
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -32,10 +32,12 @@ from airflow_dynamic_tables.clients.metastore.tables import (
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.tables.schema import Column, evolve
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import NUMBER, fresh_until
+from airflow_dynamic_tables.formats.fingerprints import schema_digest
 
 LOCATION = "dynamic-tables.location"
 VERSION = f"{NUMBER}."
@@ -154,6 +156,7 @@ def next_version(table: Table, token: str, request: CommitRequest) -> Version:
         data_timestamp=fresh_until(request.data_timestamp, last),
         committed_at=datetime.now(UTC),
         sources=dict(request.sources),
+        partitions=recorded(request.partitions),
     )
 
 
@@ -179,6 +182,17 @@ def partition(table: Table, values: Sequence[str], location: str, **parameters: 
     made.sd.location = location
     made.parameters = parameters
     return made
+
+
+def state(table: Table, version: str, partitions: Mapping[str, str]) -> SourceState:
+    """What a table is like; a table that was dropped and made anew under the same name was made at another time."""
+    return SourceState(
+        version=version,
+        identity=str(table.createTime) if table.createTime else None,
+        location=table.sd.location,
+        schema=schema_digest(spark_ddl(columns_of(table))),
+        partitions=partitions,
+    )
 
 
 def is_below(location: str | None, folder: str) -> bool:

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
-from airflow_dynamic_tables.formats.hive.folders import list_folders
+from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders
 from airflow_dynamic_tables.formats.hive.reading import reading
 
 
@@ -40,15 +40,17 @@ def bind(source: Source, store: MetastoreStore, view: str) -> SourceBinding:
     ]
     listing = list_folders(folders)
     names = (f"{partition_name(keys, tuple(spec.values()))}={folder}" for folder, spec in folders)
+    version = fingerprint({**{name: {} for name in names}, **listing.files})
     return SourceBinding(
         identifier=str(source.identifier),
         view=view,
         format=file_format,
-        version=fingerprint({**{name: {} for name in names}, **listing.files}),
+        version=version,
         files=listing.only.files if listing.only is not None else (),
         base_path=listing.only.base_path if listing.only is not None and keys else None,
         schema=spark_ddl(columns),
         partition_keys=keys,
         options={**options, **source.options},
         parts=listing.parts if listing.only is None else (),
+        state=tables.state(table, version, folder_fingerprints(folders, listing.files)),
     )

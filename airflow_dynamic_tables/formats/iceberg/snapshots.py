@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
@@ -16,12 +16,14 @@ from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
-from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, SOURCES, TOKEN
+from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, PARTITIONS, SOURCES, TOKEN
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
 def load(store: IcebergStore, path: ObjectPath) -> Table | None:
@@ -75,6 +77,7 @@ def _version(snapshot: Snapshot) -> Version | None:
         data_timestamp=datetime.fromisoformat(fresh) if (fresh := summary.get(DATA_TIMESTAMP)) else None,
         committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
         sources=json.loads(summary.get(SOURCES) or "{}"),
+        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := summary.get(PARTITIONS)) else None,
     )
 
 
@@ -128,16 +131,42 @@ def content(table: Table, path: ObjectPath) -> TableContent:
     if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
         raise _needs_runtime(path, "holds files that are not Parquet")
     files = tuple(sorted(task.file.file_path for task in tasks))
-    return TableContent(snapshot_id(table), files, spark_ddl(columns_of(table.schema())))
+    # Nobody rewrites a data file in place, so its name and size say what it holds.
+    listed = ((_partition(table, task.file), (task.file.file_path, {"size": task.file.file_size_in_bytes})) for task in tasks)
+    schema = spark_ddl(columns_of(table.schema()))
+    return TableContent(snapshot_id(table), files, schema, state=state(table, fingerprints(listed)))
 
 
-def summary(token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str]) -> dict[str, str]:
+def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:
+    """What a table is like.
+
+    :param partitions: their fingerprints; without them the snapshot stands for all.
+    """
+    snapshot = snapshot_id(table)
+    return SourceState(
+        version=snapshot,
+        identity=str(table.metadata.table_uuid),
+        location=table.location(),
+        schema=schema_digest(str(table.schema())),  # with the ids of the columns
+        partitions=partitions if partitions is not None else {"": snapshot},
+    )
+
+
+def _partition(table: Table, file: DataFile) -> dict[str, str | None]:
+    return partition(file, table.specs()[file.spec_id], table.schema())
+
+
+def summary(
+    token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str], replaced: PartitionSet
+) -> dict[str, str]:
     """What a commit records in the summary of its snapshot."""
+    partitions = recorded(replaced)
     return {
         TOKEN: token,
         NUMBER: str(number),
         **({DATA_TIMESTAMP: data_timestamp.astimezone(UTC).isoformat()} if data_timestamp else {}),
         SOURCES: json.dumps(dict(sources), sort_keys=True),
+        **({PARTITIONS: json.dumps(partitions.to_plain())} if partitions is not None else {}),
     }
 
 

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.clients.files import Deleted, delete_folder
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -85,7 +85,7 @@ class IcebergTable(LakeTable):
         except UnsupportedError:
             if spark_name is None:
                 raise
-            return TableContent(tables.snapshot_id(table), table=spark_name)
+            return TableContent(tables.snapshot_id(table), table=spark_name, state=tables.state(table))
 
     def snapshot(self) -> str:
         """See :meth:`LakeTable.snapshot`."""
@@ -198,7 +198,7 @@ class IcebergStagedTable(StagedTable):
             raise TableNotFoundError(f"Table {self._path} in catalog {self._store.catalog} does not exist.")
         old = kept_version(tables.versions(table), number, self._path)
         transaction = tables.without_retries(table).transaction()
-        summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources)
+        summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
         RestoreFiles(transaction, self._io(), int(old.snapshot), summary).commit()
         return transaction
 
@@ -257,7 +257,7 @@ class IcebergStagedTable(StagedTable):
     def _summary(self, table: Table | None, request: CommitRequest) -> dict[str, str]:
         previous = next(tables.versions(table), None) if table is not None else None
         fresh = fresh_until(request.data_timestamp, previous)
-        return tables.summary(self._token, tables.next_number(table), fresh, request.sources)
+        return tables.summary(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
 
     def _publish(self, transaction: Transaction) -> bool:
         """Swap the table's pointer; False when this attempt did not land and can no longer.

@@ -8,6 +8,7 @@ from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, quote
 from airflow_dynamic_tables.clients.postgres.tables import PostgresTable, columns_of, find_table, list_databases
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 
@@ -49,6 +50,8 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
         },
         password_variable=next(iter(store.passwords), None),
         has_files=False,
+        # The name of a snapshot may come again when the server was started anew, so it tells nothing of the rows.
+        state=SourceState(version=f"snapshot:{snapshot}", location=server.jdbc_url(path.database)),
     )
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.clients.files import fingerprint, list_files
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
 def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # noqa: ARG001 - it says itself where it lies
@@ -32,4 +38,18 @@ def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # no
         schema=source.schema,
         partition_keys=source.partition_keys,
         options=dict(source.options),
+        state=_state(source, files),
+    )
+
+
+def _state(source: Source, files: Mapping[str, Mapping[str, Any]]) -> SourceState:
+    below = len(plain_path(source.path or "").rstrip("/")) + 1
+    folders = {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
+    specs = {folder: partition_of(folder) for folder in set(folders.values())}
+    partitions = {folder: {key: spec[key] for key in source.partition_keys if key in spec} for folder, spec in specs.items()}
+    return SourceState(
+        version=fingerprint(files),
+        location=source.path,
+        schema=schema_digest(source.schema or ""),
+        partitions=fingerprints((partitions[folders[file]], (file, info)) for file, info in files.items()),
     )

@@ -79,4 +79,5 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
         partition_keys=content.partition_keys,
         table=content.table,
         parts=content.parts,
+        state=content.state,
     )

@@ -302,6 +302,47 @@ def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) ->
     assert sorted(content.schema.split(", ")) == ["`ds` string", "`n` bigint"]
 
 
+def test_a_version_says_which_partitions_it_replaced(bench: Bench) -> None:
+    bench.refresh({"1": [1], "2": [2]})
+    assert [version.partitions for version in bench.table.versions()][-1:] == [WHOLE_TABLE]
+    bench.refresh({"2": [20]}, "2", "3")
+    current = bench.table.current()
+    assert current is not None
+    assert current.partitions == PartitionSet.of([{"ds": "2"}, {"ds": "3"}])
+    many = [f"{number:0100}" for number in range(50)]
+    bench.refresh({"2": [200]}, "2", *many)
+    current = bench.table.current()
+    assert current is not None
+    assert current.partitions is None, "too many for the metadata of a table"
+
+
+def test_what_changed_between_two_versions_can_be_told(bench: Bench) -> None:
+    bench.refresh({"1": [1], "2": [2], "3": [3]})
+    before = bench.table.read().state
+    assert bench.table.read().state == before
+    bench.refresh({"2": [20], "4": [4]}, "2", "3", "4")
+    after = bench.table.read().state
+    assert before is not None
+    assert after is not None
+    assert before.version != after.version
+    assert (before.identity, before.location, before.schema) == (after.identity, after.location, after.schema)
+    old, new = dict(before.partitions or {}), dict(after.partitions or {})
+    assert (set(old), set(new)) == ({"ds=1", "ds=2", "ds=3"}, {"ds=1", "ds=2", "ds=4"})
+    assert (old["ds=1"] == new["ds=1"], old["ds=2"] == new["ds=2"]) == (True, False)
+
+
+def test_an_unpartitioned_table_changes_as_a_whole(bench: Bench) -> None:
+    bench.partition_keys = ()
+    bench.refresh({"1": [1]})
+    before = bench.table.read().state
+    bench.refresh({"1": [2]})
+    after = bench.table.read().state
+    assert before is not None
+    assert after is not None
+    assert list(before.partitions or ()) == list(after.partitions or ()) == [""]
+    assert before.partitions != after.partitions
+
+
 def test_rows_are_counted_by_partition(bench: Bench) -> None:
     assert bench.table.count(WHOLE_TABLE) is None
     bench.refresh({"1": [1], "2": [2, 3], "3": [4, 5, 6]})

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -51,6 +52,17 @@ def orphans(bench: Bench, *held: str) -> tuple[int, int]:
 
 def numbers(bench: Bench) -> list[int]:
     return [version.number for version in bench.table.versions()]
+
+
+def test_a_restored_version_replaces_everything(bench: Bench) -> None:
+    bench.refresh({"1": [1], "2": [2]})
+    bench.refresh({"2": [20]}, "2")
+    assert restore(bench, 2).partitions == WHOLE_TABLE
+    assert [version.partitions for version in bench.table.versions()] == [
+        WHOLE_TABLE,
+        PartitionSet.of([{"ds": "2"}]),
+        WHOLE_TABLE,
+    ]
 
 
 def test_every_kept_version_can_be_read(bench: Bench) -> None:

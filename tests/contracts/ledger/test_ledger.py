@@ -105,44 +105,6 @@ class TestStages:
         assert ledger.get_stage("t1") == STAGE
         assert ledger.list_stages() == [STAGE]
 
-    @pytest.mark.parametrize(
-        ("written", "meant"),
-        [
-            ("[]", WHOLE_TABLE),
-            ("null", NO_PARTITIONS),
-            ('[{"ds": "1"}, {"ds": "2"}]', PartitionSet.of([{"ds": "1"}, {"ds": "2"}])),
-        ],
-    )
-    def test_partitions_mean_what_they_meant_to_the_release_before(
-        self, url: str, ledger: SqlLedger, written: str, meant: PartitionSet
-    ) -> None:
-        ledger.open_stage(STAGE)
-        ledger.record(REFRESH)
-        with Database(url).transaction() as connection:
-            for table in ("dt_stages", "dt_refreshes"):
-                connection.exec_driver_sql(f"UPDATE {table} SET partitions = '{written}'")
-        refresh, stage = ledger.get_refresh("t1"), ledger.get_stage("t1")
-        assert refresh is not None
-        assert stage is not None
-        assert (refresh.partitions, stage.partitions) == (meant, meant)
-
-    def test_what_the_release_before_recorded_is_read(self, url: str, ledger: SqlLedger) -> None:
-        written = (
-            "INSERT INTO dt_refreshes (token, table_name, action, reason, state, schedule_time, started_at, version, partitions,"
-            " seconds, sources) VALUES ('old', 'lake.sales.t', 'FULL', 'scheduled for 2024: the whole table', 'SUCCEEDED',"
-            " '2024-01-02 12:00:00+00:00', '2024-01-02 12:00:00+00:00', 1, '[]', '{\"spark\": 1.5}', '{\"raw.t\": \"v1\"}')"
-        )
-        with Database(url).transaction() as connection:
-            connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
-            connection.exec_driver_sql("DROP TABLE dt_source_states")
-            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
-            connection.exec_driver_sql(written)
-        Database(url).upgrade()
-        refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
-        expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
-        assert ledger.get_refresh("old") == expected
-        assert ledger.source_states("old") == {}
-
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_stage("t1") is None
         assert ledger.list_stages() == []

@@ -32,6 +32,19 @@ def test_read_an_old_version_roll_back_and_refresh_on_top(version_bench: Version
     assert [refresh.action for refresh in details.refreshes] == ["FULL", "ROLLBACK", "FULL", "INITIALIZE"]
 
 
+def test_a_restored_version_has_the_sources_of_the_old_one(version_bench: VersionBench) -> None:
+    ledger = version_bench.workspace.ledger
+    version_bench.refresh(1)
+    first = version_bench.refresh(1, table=TOTAL)
+    version_bench.refresh(2)
+    second = version_bench.refresh(2, table=TOTAL)
+    states = ledger.source_states(first.token)
+    assert states[str(NUMBERS)].version == first.sources[str(NUMBERS)]
+    assert states[str(NUMBERS)].partitions != ledger.source_states(second.token)[str(NUMBERS)].partitions
+    rollback(version_bench.workspace, RollbackRequest(TOTAL, 1, "back", "somebody"))
+    assert ledger.source_states("back") == states
+
+
 def test_the_ledger_tells_of_a_rollback(version_bench: VersionBench) -> None:
     first = version_bench.refresh(1)
     version_bench.refresh(2)

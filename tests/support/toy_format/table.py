@@ -22,12 +22,14 @@ from airflow_dynamic_tables.clients.files import delete_folder, list_entries, op
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, RowCounts, StagedTable, TableContent
 from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, check_rows, fresh_until, until_done
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,10 @@ class ToyTable(LakeTable):
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         state = self._filled()
-        files = tuple(file.path for file in state.files)
-        return TableContent(state.version.snapshot, files, spark_ddl(state.columns))
+        files, columns = tuple(file.path for file in state.files), spark_ddl(state.columns)
+        partitions = fingerprints((file.partition, (file.path, {"size": file.rows})) for file in state.files)
+        like = SourceState(state.version.snapshot, None, self.location, schema_digest(columns), partitions)
+        return TableContent(state.version.snapshot, files, columns, state=like)
 
     def snapshot(self) -> str:
         return self._filled().version.snapshot
@@ -161,6 +165,7 @@ class ToyStage(StagedTable):
             data_timestamp=fresh_until(request.data_timestamp, state.version if state is not None else None),
             committed_at=datetime.now(UTC),
             sources=dict(request.sources),
+            partitions=recorded(request.partitions),
         )
         kept = tuple(file for file in state.files if not request.partitions.covers(file.partition)) if state is not None else ()
         return State(state.number + 1 if state is not None else 1, version, request.partition_keys, columns, (*kept, *added))

@@ -1,0 +1,1 @@
+"""How folders of files are read."""
