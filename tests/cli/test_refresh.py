@@ -106,7 +106,13 @@ def test_ctrl_c_aborts_the_stage(dynamic_tables: Run, project: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "airflow_dynamic_tables.cli.main", "refresh", "daily_revenue"]
     with subprocess.Popen(
-        command, cwd=project, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=project,
+        env=environ,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore Ctrl-C
     ) as process:
         assert process.stderr is not None
         assert any(line.startswith("begin ") for line in process.stderr)  # printed when the job is submitted

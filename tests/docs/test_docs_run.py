@@ -1,7 +1,8 @@
 """What the documentation tells a reader to type works: every page is played through, top to bottom, in a folder of its own.
 
-YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make`` and ``airflow`` are stood
-in for by programs that only check what they are told. Text blocks are not run.
+YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make``, ``airflow``, ``pytest``
+and ``pre-commit`` are stood in for by programs that only check what they are told: targets exist, tests are found. Text blocks are
+not run.
 """
 
 import os
@@ -19,7 +20,7 @@ from airflow_dynamic_tables.cli.command_table import COMMANDS
 from tests.support.metastore import HiveMetastore
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+)\n")
@@ -31,6 +32,8 @@ STAND_INS = {
     "make": 'exec /usr/bin/env -S PATH="$REAL_PATH" make -n -C {root} "$@"',
     "pip": 'exec {python} {here}/check_pip.py {root} "$@"',
     "airflow": 'exec {python} {here}/check_airflow.py "$@"',
+    "pytest": 'cd {root} && exec {python} -m pytest --collect-only -q "$@"',
+    "pre-commit": 'exec {python} {here}/check_pre_commit.py {root} "$@"',
 }
 
 
