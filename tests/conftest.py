@@ -8,9 +8,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
@@ -184,8 +186,14 @@ def empty_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def catalogs_url(postgres: PostgresServer) -> str:
-    """A database at the newest schema, shared by all tests of ``sql`` catalogs: each has a catalog name of its own."""
-    url = postgres.create_database("catalogs")
-    Database(url).upgrade()
-    return url
+def postgres_state(postgres: PostgresServer) -> Callable[[], str]:
+    """Makes one more empty PostgreSQL state at the newest schema: a copy, see :func:`empty_state`."""
+    with closing(Database(postgres.create_database("state_template"))) as template:
+        template.upgrade()
+    return lambda: postgres.create_database(f"state_{uuid4().hex}", template="state_template")
+
+
+@pytest.fixture(scope="session")
+def catalogs_url(postgres_state: Callable[[], str]) -> str:
+    """A database that all tests of ``sql`` catalogs share: each has a catalog name of its own."""
+    return postgres_state()

@@ -1,8 +1,8 @@
 """What the documentation tells a reader to type works: every page is played through, top to bottom, in a folder of its own.
 
 YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make``, ``airflow``, ``pytest``
-and ``pre-commit`` are stood in for by programs that only check what they are told: targets exist, tests are found. Text blocks are
-not run.
+and ``pre-commit`` are stood in for by programs that only check what they are told: targets exist, tests are found. Text blocks
+are not run.
 """
 
 import os

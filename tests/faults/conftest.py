@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,22 +11,19 @@ from sqlalchemy import MetaData, text
 
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 from tests.support.faults.victims import Site
-from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
-def postgres_state(postgres: PostgresServer) -> str:
-    """The URL of a database at the newest schema."""
-    database = Database(postgres.create_database("faults"))
-    database.upgrade()
-    return database.url
+def state_of_faults(postgres_state: Callable[[], str]) -> str:
+    """The URL of the database that the sites share, one after the other."""
+    return Database(postgres_state()).url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """An empty site."""
     if request.param == "postgres":
-        url: str = request.getfixturevalue("postgres_state")
+        url: str = request.getfixturevalue("state_of_faults")
         _empty(Database(url))
         return Site(tmp_path, url)
     shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")

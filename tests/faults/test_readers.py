@@ -21,6 +21,7 @@ fails, and when it sees anything but a committed version, or an older version th
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,7 +35,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -52,7 +52,6 @@ from tests.support.faults.iceberg_reader import IcebergReader, Rota
 from tests.support.faults.report import FaultReport
 from tests.support.faults.row_digests import rows_digest, text, total
 from tests.support.faults.watchers import FAILED, Report, watching
-from tests.support.postgres import PostgresServer
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
@@ -151,14 +150,12 @@ def _write(plan: RefreshPlan, rows: dict[int, list[int]]) -> dict[int, pa.Table]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+def settings(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Settings:
     if request.param == "sqlite":
-        database = Database(f"sqlite:///{tmp_path}/state.db")
+        url = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
     else:
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = Database(server.create_database(f"readers_{uuid4().hex}"))
-    database.upgrade()
-    return Settings(database.url, f"file://{tmp_path}/warehouse")
+        url = request.getfixturevalue("postgres_state")()
+    return Settings(url, f"file://{tmp_path}/warehouse")
 
 
 @pytest.fixture

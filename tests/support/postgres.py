@@ -21,12 +21,13 @@ class PostgresServer:
     port: int
     folder: Path
 
-    def create_database(self, name: str) -> str:
-        """Make an empty database.
+    def create_database(self, name: str, template: str = "template1") -> str:
+        """Make a database, empty or as the template is, to which nobody may be connected meanwhile.
 
         :return: its URL, without a driver.
         """
-        _as_postgres(str(self.binaries / "createdb"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", name)
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
+        _as_postgres(str(self.binaries / "createdb"), *where, "-T", template, name)
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
     def start(self) -> None:

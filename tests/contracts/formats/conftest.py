@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -18,7 +18,6 @@ from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore
-from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture
@@ -50,11 +49,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
             yield hive_bench(metastore, tmp_path, request.param.partition("/")[0])
         return
     if request.param == "iceberg/postgres":
-        postgres: PostgresServer = request.getfixturevalue("postgres")
-        database = Database(postgres.create_database(f"staging_{uuid4().hex}"))
-        database.upgrade()
+        url = request.getfixturevalue("postgres_state")()
     else:
-        database = Database(f"sqlite:///{tmp_path}/state.db")
+        url = f"sqlite:///{shutil.copy(request.getfixturevalue('empty_state'), tmp_path)}"
+    database = Database(url)
     catalog = SqlCatalog("lake", database, f"file://{tmp_path}/warehouse")
     catalog.open()
     yield Bench(catalog.stores()[0])

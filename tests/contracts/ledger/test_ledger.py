@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,6 @@ from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_T
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
-from tests.support.postgres import PostgresServer
 from tests.support.processes import at_once
 
 
@@ -72,11 +71,9 @@ MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOO
 
 
 @pytest.fixture(scope="session")
-def postgres_url(postgres: PostgresServer) -> str:
+def postgres_url(postgres_state: Callable[[], str]) -> str:
     """A database at the newest schema."""
-    url = postgres.create_database("ledgers")
-    Database(url).upgrade()
-    return url
+    return postgres_state()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
