@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 _WIDE = 100_000
@@ -31,6 +32,8 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, PartitionSet):
         return value.to_plain()
+    if isinstance(value, TableIdentifier):
+        return str(value)
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if is_dataclass(value) or isinstance(value, Mapping):
@@ -89,6 +92,8 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds").replace("+00:00", "Z")
+    if isinstance(value, TableIdentifier):
+        return str(value)
     if isinstance(value, PartitionSet):
         return str(value) if value.is_whole or value.is_empty else _cell(value.specs)
     if is_dataclass(value) or isinstance(value, Mapping):

@@ -148,6 +148,8 @@ def _dataclass_reader(kind: Any) -> _Converter:
     required = [field.name for field in fields(kind) if field.metadata.get("required")]
 
     def read(data: Any) -> Any:
+        if isinstance(data, kind):
+            return data  # a ledger has read it already
         if not isinstance(data, Mapping):
             raise TypeError(f"{data!r} is no {kind.__name__}")
         if missing := _missing(required, data):

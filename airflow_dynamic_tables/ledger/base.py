@@ -26,6 +26,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict, Unpack
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -58,7 +59,7 @@ class Stage:
     """
 
     token: str
-    table: str
+    table: TableIdentifier
     location: str
     owner: str
     process: str
@@ -92,7 +93,7 @@ class Refresh:
     """
 
     token: str
-    table: str
+    table: TableIdentifier
     action: RefreshAction
     reason: str
     state: RefreshState
@@ -161,7 +162,7 @@ class Ledger(ABC):
         """One stage, whatever its state."""
 
     @abstractmethod
-    def list_stages(self, table: str | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
+    def list_stages(self, table: TableIdentifier | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
         """Stages in one of the states, oldest first."""
 
     @abstractmethod
@@ -204,7 +205,7 @@ class Ledger(ABC):
         """One refresh."""
 
     @abstractmethod
-    def list_refreshes(self, table: str | None = None, limit: int = 20) -> list[Refresh]:
+    def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
         """The latest refreshes, newest first."""
 
     @abstractmethod
@@ -219,7 +220,7 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableIdentifier]:
         """Every table that was ever refreshed, sorted."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select, tex
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
@@ -40,8 +41,8 @@ class SqlLedger(Ledger):
         """See :meth:`Ledger.open_stage`."""
         with self._database.transaction() as connection:
             # One transaction at a time opens stages of a table.
-            connection.execute(self._database.insert(table_locks).values(table_name=stage.table).on_conflict_do_nothing())
-            connection.execute(select(table_locks).where(table_locks.c.table_name == stage.table).with_for_update())
+            connection.execute(self._database.insert(table_locks).values(table_name=str(stage.table)).on_conflict_do_nothing())
+            connection.execute(select(table_locks).where(table_locks.c.table_name == str(stage.table)).with_for_update())
             known = _stage(connection, stage.token)
             if known is not None:
                 if known.state is StageState.OPEN:
@@ -49,7 +50,7 @@ class SqlLedger(Ledger):
                 raise ConflictError(
                     f"Stage {stage.token} of {stage.table} is {known.state} already; a new try needs a new token."
                 )
-            holding = select(stages).where(stages.c.table_name == stage.table, stages.c.state.in_(_HOLDING))
+            holding = select(stages).where(stages.c.table_name == str(stage.table), stages.c.state.in_(_HOLDING))
             found = (_to_stage(row) for row in connection.execute(holding.order_by(stages.c.opened_at)).mappings())
             blockers = tuple(other for other in found if other.overlaps(stage))
             if not blockers:
@@ -61,11 +62,11 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return _stage(connection, token)
 
-    def list_stages(self, table: str | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
+    def list_stages(self, table: TableIdentifier | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
         """See :meth:`Ledger.list_stages`."""
         query = select(stages).where(stages.c.state.in_(states)).order_by(stages.c.opened_at, stages.c.token)
         if table is not None:
-            query = query.where(stages.c.table_name == table)
+            query = query.where(stages.c.table_name == str(table))
         with self._database.transaction() as connection:
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
@@ -119,11 +120,11 @@ class SqlLedger(Ledger):
             row = connection.execute(select(refreshes).where(refreshes.c.token == token)).mappings().first()
             return _to_refresh(row) if row is not None else None
 
-    def list_refreshes(self, table: str | None = None, limit: int = 20) -> list[Refresh]:
+    def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
         """See :meth:`Ledger.list_refreshes`."""
         query = select(refreshes).order_by(refreshes.c.started_at.desc(), refreshes.c.token.desc()).limit(limit)
         if table is not None:
-            query = query.where(refreshes.c.table_name == table)
+            query = query.where(refreshes.c.table_name == str(table))
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
 
@@ -137,10 +138,10 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return read_states(connection, token)
 
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableIdentifier]:
         """See :meth:`Ledger.tables`."""
         with self._database.transaction() as connection:
-            return sorted(connection.scalars(select(refreshes.c.table_name).distinct()))
+            return sorted(map(TableIdentifier.parse, connection.scalars(select(refreshes.c.table_name).distinct())))
 
     def prune(self, before: datetime) -> int:
         """See :meth:`Ledger.prune`."""
@@ -194,6 +195,8 @@ def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _column(value: Any) -> Any:
     """What a column can hold: PostgreSQL refuses the zero character, which an error of the job may quote."""
+    if isinstance(value, TableIdentifier):
+        return str(value)
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return value if isinstance(value, datetime) else to_plain(value)
@@ -201,7 +204,8 @@ def _column(value: Any) -> Any:
 
 def _fields(row: RowMapping) -> dict[str, Any]:
     """Columns to fields."""
-    return {"table" if name == "table_name" else name: value for name, value in row.items()}
+    others = {name: value for name, value in row.items() if name != "table_name"}
+    return {**others, "table": TableIdentifier.parse(row["table_name"])}
 
 
 def _to_stage(row: RowMapping) -> Stage:

@@ -89,7 +89,7 @@ class DecideOperator(BaseOperator):
 
     def _decide(self, context: Context, workspace: Workspace, event: Mapping[str, Any]) -> dict[str, Any]:
         ti = context["ti"]
-        stage = stage_of_owner(workspace, str(self.table), f"{ti.dag_id}/{ti.run_id}/{self.refresh_task_id}")
+        stage = stage_of_owner(workspace, self.table, f"{ti.dag_id}/{ti.run_id}/{self.refresh_task_id}")
         if stage is None:
             raise AirflowFailException(f"Nothing is in quarantine; see why {self.refresh_task_id} failed.")
         answer = event.get("chosen_options") or ()

@@ -124,7 +124,7 @@ class Airflow:
     def refreshes(self, table: str) -> list[Refresh]:
         """The history of a table, newest first."""
         with self.workspace() as workspace:
-            return workspace.ledger.list_refreshes(table, limit=1000)
+            return workspace.ledger.list_refreshes(TableIdentifier.parse(table), limit=1000)
 
     def stages(self) -> list[str]:
         """Tokens of stages that nobody has settled."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from tests.support.airflow import Stack, until
 from tests.support.faults.report import FaultReport
 
@@ -71,7 +72,7 @@ def content(stack: Stack, table: str) -> dict[str, int]:
 def sleeping(stack: Stack) -> set[str]:
     """Tables whose first day is being refreshed."""
     with stack.airflow.workspace() as workspace:
-        return {stage.table for stage in workspace.ledger.list_stages() if {"ds": "2024-01-01"} in stage.partitions}
+        return {str(stage.table) for stage in workspace.ledger.list_stages() if {"ds": "2024-01-01"} in stage.partitions}
 
 
 def succeeded(stack: Stack, table: str) -> bool:
@@ -88,7 +89,7 @@ def check_events(stack: Stack, table: str) -> None:
     events = stack.get("/assets/events", source_dag_id=dag(table))["asset_events"]
     assert [(event["extra"]["version"], event["extra"]["refresh"]) for event in events] == versions
     with stack.airflow.workspace() as workspace:
-        assert workspace.ledger.list_stages(f"lake.backfills.{table}") == []
+        assert workspace.ledger.list_stages(TableIdentifier("lake", "backfills", table)) == []
 
 
 def test_two_tables_and_overlapping_dates_and_a_run_by_hand(stack: Stack, folder: Path, fault_report: FaultReport) -> None:

@@ -178,14 +178,14 @@ class Victim:
 
     def _half_done(self) -> bool:
         """Files are in the stage; or Spark, which shuffles before it writes, reads the source."""
-        stages = self.workspace.ledger.list_stages(str(self.identifier))
+        stages = self.workspace.ledger.list_stages(self.identifier)
         if any(list(Path(urlsplit(stage.location).path).glob("data/*")) for stage in stages):
             return True
         return bool(stages) and "FileScanRDD: Reading File" in self.stack.log(self.dag, self.run_id)
 
     @cached_property
     def token(self) -> str:
-        (stage,) = self.workspace.ledger.list_stages(str(self.identifier))
+        (stage,) = self.workspace.ledger.list_stages(self.identifier)
         return stage.token
 
     @cached_property
@@ -229,7 +229,7 @@ class Victim:
 
     def refreshes(self) -> list[Refresh]:
         """Oldest first, without the first one."""
-        return self.workspace.ledger.list_refreshes(str(self.identifier))[-2::-1]
+        return self.workspace.ledger.list_refreshes(self.identifier)[-2::-1]
 
     def left(self) -> list[Path]:
         """Folders of stages that came to nothing."""
@@ -288,7 +288,7 @@ def strike(victim: Victim, case: Case) -> Seen:
     assert lost.state in fault.history
     assert lost.finished_at is not None
     assert [other.state for other in others] == [RefreshState.SUCCEEDED]
-    assert victim.workspace.ledger.list_stages(str(victim.identifier)) == []
+    assert victim.workspace.ledger.list_stages(victim.identifier) == []
     return Seen(fault, table, f"{lost.state}: {lost.error}", f"{len(victim.left())} folders", victim.check_versions())
 
 

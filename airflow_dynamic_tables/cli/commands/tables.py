@@ -88,7 +88,7 @@ def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
 
 def history(arguments: Namespace) -> int:
     """Print the latest refreshes and rollbacks, newest first."""
-    name = str(identifier(arguments, arguments.table)) if arguments.table else None
+    name = identifier(arguments, arguments.table) if arguments.table else None
     with workspace_of(arguments) as workspace:
         refreshes = workspace.ledger.list_refreshes(name, arguments.limit)
     if not refreshes:

@@ -46,26 +46,26 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
         return Expired()
     table = workspace.table(identifier, entry.format)
     now = workspace.now()
-    snapshots = table.expire(Retention.parse(entry.options), now, _pinned(workspace, str(identifier)))
+    snapshots = table.expire(Retention.parse(entry.options), now, _pinned(workspace, identifier))
     try:
-        deleted = table.delete_orphans(now - ORPHAN_AGE, lambda: _held(workspace, str(identifier)))
+        deleted = table.delete_orphans(now - ORPHAN_AGE, lambda: _held(workspace, identifier))
     except ConflictError as error:
         log.info("%s", error)
         deleted = Deleted()
     return Expired(snapshots, deleted.files, deleted.bytes)
 
 
-def _pinned(workspace: Workspace, table: str) -> set[str]:
+def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
     """Versions that unfinished stages may have made, and those that are being read."""
     pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
     for stage in workspace.ledger.list_stages(states=(StageState.OPEN, StageState.COMMITTING)):
         refresh = workspace.ledger.get_refresh(stage.token)
-        if refresh is not None and table in refresh.sources:
-            pinned.add(refresh.sources[table])
+        if refresh is not None and str(table) in refresh.sources:
+            pinned.add(refresh.sources[str(table)])
     return pinned
 
 
-def _held(workspace: Workspace, table: str) -> set[str]:
+def _held(workspace: Workspace, table: TableIdentifier) -> set[str]:
     """Folders of the table's unfinished stages.
 
     :raises ConflictError: while a version is being restored, which may refer to any file.

@@ -66,7 +66,7 @@ def sweep(workspace: Workspace) -> SweepReport:
         deleted_files=sum(went.files for went in tidied),
         deleted_bytes=sum(went.bytes for went in tidied),
         pruned=workspace.ledger.prune(now - KEEP_HISTORY),
-        failed=tuple(table for table, went in expired.items() if went is None),
+        failed=tuple(str(table) for table, went in expired.items() if went is None),
     )
 
 
@@ -92,10 +92,10 @@ def _delete_again(workspace: Workspace, stage: Stage) -> None:
         log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
 
 
-def _expired(workspace: Workspace, table: str) -> Expired | None:
+def _expired(workspace: Workspace, table: TableIdentifier) -> Expired | None:
     """What went of a table; ``None`` when that failed: no table may keep another from being tidied up."""
     try:
-        return expire(workspace, TableIdentifier.parse(table))
+        return expire(workspace, table)
     except ConflictError as error:
         log.info("%s", error)
         return Expired()

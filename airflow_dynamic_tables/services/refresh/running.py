@@ -134,7 +134,7 @@ def _stage(workspace: Workspace, request: RefreshRequest, partitions: PartitionS
     now = workspace.now()
     return Stage(
         token=request.token,
-        table=str(request.table.identifier),
+        table=request.table.identifier,
         location=location,
         owner=request.owner,
         process=current_process(),
@@ -150,7 +150,7 @@ def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> S
     now = workspace.now()
     refresh = Refresh(
         token=request.token,
-        table=str(request.table.identifier),
+        table=request.table.identifier,
         action=RefreshAction.SKIP,
         reason=reason.text,
         reason_code=reason.code,
@@ -218,7 +218,7 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     try:
         record_landed(workspace, token, version, _measured(steps, result))
         trace(Step.COMPLETED, token)
-        supersede(workspace, planned.identifier)
+        supersede(workspace, attempt.stage.table)
     except DynamicTableError:
         # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
         log.exception("Version %s of %s landed, but the ledger could not be told.", version.number, planned.identifier)

@@ -60,7 +60,7 @@ def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> Pen
     fresh = version.data_timestamp if version is not None else None
     if fresh is not None and fresh >= required:
         return None
-    last = next(iter(workspace.ledger.list_refreshes(str(parent.identifier), limit=1)), None)
+    last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
     return PendingParent(parent.identifier, required, fresh, ended if ended in _NOT_WELL else None)
 

@@ -85,7 +85,7 @@ def reject(workspace: Workspace, token: str, reason: str) -> None:
         settle(workspace, stage, reason)
 
 
-def supersede(workspace: Workspace, table: str) -> None:
+def supersede(workspace: Workspace, table: TableIdentifier) -> None:
     """After a commit: abort what it supersedes in quarantine. Best effort; the sweep does it, too."""
     try:
         for stage in workspace.ledger.list_stages(table, (StageState.QUARANTINED,)):
@@ -95,7 +95,7 @@ def supersede(workspace: Workspace, table: str) -> None:
         log.exception("Could not abort what is obsolete in quarantine of %s; the next sweep does it.", table)
 
 
-def stage_of_owner(workspace: Workspace, table: str, owner: str) -> Stage | None:
+def stage_of_owner(workspace: Workspace, table: TableIdentifier, owner: str) -> Stage | None:
     """The stage of the latest try of a piece of work, whatever became of it."""
     stages = workspace.ledger.list_stages(table, tuple(StageState))
     return next((stage for stage in reversed(stages) if stage.owner == owner), None)
@@ -119,7 +119,7 @@ def _overtakes(newer: Stage, stage: Stage) -> bool:
 def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:
     """Refuse to overwrite what was committed after the stage was opened; asked of the table itself, whatever the ledger lacks."""
     workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING)  # or somebody else settled it
-    newest_first = workspace.table(TableIdentifier.parse(stage.table), stage.format).versions()[::-1]
+    newest_first = workspace.table(stage.table, stage.format).versions()[::-1]
     for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)
         fresher = stage.partitions.is_whole and version.data_timestamp and version.data_timestamp > planned.schedule_time

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
@@ -117,4 +116,4 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
 
 def staged_table(workspace: Workspace, stage: Stage) -> StagedTable:
     """The table side of a stage of the ledger."""
-    return workspace.table(TableIdentifier.parse(stage.table), stage.format).stage(stage.token)
+    return workspace.table(stage.table, stage.format).stage(stage.token)

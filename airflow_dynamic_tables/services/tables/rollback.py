@@ -73,7 +73,7 @@ def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
     now = workspace.now()
     return Stage(
         token=request.token,
-        table=str(request.identifier),
+        table=request.identifier,
         location=table.stage(request.token).begin(),
         owner=request.owner,
         process=current_process(),
@@ -96,7 +96,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
             state=RefreshState.RUNNING,
             schedule_time=old.data_timestamp or old.committed_at,
             started_at=stage.opened_at,
-            sources={stage.table: old.snapshot},
+            sources={str(stage.table): old.snapshot},
         )
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))

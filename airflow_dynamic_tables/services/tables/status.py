@@ -68,7 +68,7 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
         status=_status(workspace, identifier, entry, None),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
-        refreshes=tuple(workspace.ledger.list_refreshes(str(identifier), limit)),
+        refreshes=tuple(workspace.ledger.list_refreshes(identifier, limit)),
     )
 
 
@@ -94,7 +94,7 @@ def _status(
     registered = entry if isinstance(entry, CatalogDynamicTable) else None
     said = _said(definition, registered)
     version = workspace.table(identifier, said.format).current()
-    last = next(iter(workspace.ledger.list_refreshes(str(identifier), limit=1)), None)
+    last = next(iter(workspace.ledger.list_refreshes(identifier, limit=1)), None)
     fresh = version.data_timestamp if version else None
     return TableStatus(
         identifier=str(identifier),

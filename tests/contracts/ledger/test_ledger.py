@@ -15,6 +15,7 @@ import pytest
 
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 from airflow_dynamic_tables.clients.database.tables import metadata
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -30,7 +31,8 @@ def only(spec: dict[str, str]) -> PartitionSet:
 
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
-TABLE = "lake.`Umsätze`.`a.b \"quoted\" 'n' 売上`"
+TABLE = TableIdentifier("lake", "Umsätze", "a.b \"quoted\" 'n' 売上")
+OTHER = TableIdentifier("lake", "sales", "other")
 STAGE = Stage(
     token="t1",
     table=TABLE,
@@ -153,7 +155,7 @@ class TestStages:
     @pytest.mark.parametrize(
         "other",
         [
-            replace(STAGE, token="t2", table="lake.sales.other"),
+            replace(STAGE, token="t2", table=OTHER),
             replace(STAGE, token="t2", partitions=only({"ds": "2024-01-03"})),
             replace(STAGE, token="t2", partitions=only({"ds": "2024-01-01", "land": "日本"})),
         ],
@@ -179,7 +181,7 @@ class TestStages:
 
     def test_stages_are_listed_by_table_and_state_oldest_first(self, ledger: SqlLedger) -> None:
         for number, state in enumerate(StageState):
-            table = TABLE if number % 2 else "lake.sales.other"
+            table = TABLE if number % 2 else OTHER
             stage = replace(
                 STAGE,
                 token=state,
@@ -192,7 +194,7 @@ class TestStages:
         assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "QUARANTINED", "COMMITTING", "OPEN"]
         assert [stage.state for stage in ledger.list_stages(TABLE)] == ["QUARANTINED", "COMMITTING"]
         assert [stage.state for stage in ledger.list_stages(states=[StageState.ABORTED])] == ["ABORTED"]
-        assert ledger.list_stages("lake.sales") == []
+        assert ledger.list_stages(replace(TABLE, table="c")) == []
 
     def test_moving_is_a_compare_and_swap(self, ledger: SqlLedger) -> None:
         ledger.open_stage(STAGE)
@@ -340,7 +342,13 @@ class TestRefreshes:
             connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
             connection.exec_driver_sql(written)
         Database(url).upgrade()
-        refresh = replace(MINIMAL, token="old", table="lake.sales.t", reason="scheduled for 2024: the whole table", version=1)
+        refresh = replace(
+            MINIMAL,
+            token="old",
+            table=TableIdentifier("lake", "sales", "t"),
+            reason="scheduled for 2024: the whole table",
+            version=1,
+        )
         expected = replace(refresh, state=RefreshState.SUCCEEDED, seconds={"spark": 1.5}, sources={"raw.t": "v1"})
         assert ledger.get_refresh("old") == expected
         assert ledger.source_states("old") == {}
@@ -378,12 +386,12 @@ class TestRefreshes:
 
     def test_the_latest_come_first(self, ledger: SqlLedger) -> None:
         for number in range(30):
-            table = TABLE if number % 2 else "lake.sales.other"
+            table = TABLE if number % 2 else OTHER
             ledger.record(replace(MINIMAL, token=f"t{number:02}", table=table, started_at=NOON + timedelta(minutes=number)))
         assert [refresh.token for refresh in ledger.list_refreshes()] == [f"t{number:02}" for number in range(29, 9, -1)]
         assert [refresh.token for refresh in ledger.list_refreshes(TABLE, limit=3)] == ["t29", "t27", "t25"]
         assert len(ledger.list_refreshes(limit=100)) == 30
-        assert ledger.tables() == sorted([TABLE, "lake.sales.other"])
+        assert ledger.tables() == sorted([TABLE, OTHER])
 
     def test_pruning_keeps_what_is_young_unfinished_or_the_last_success(self, ledger: SqlLedger) -> None:
         days = {
@@ -395,7 +403,7 @@ class TestRefreshes:
             "aborted": (TABLE, RefreshState.ABORTED, 46),
             "skipped": (TABLE, RefreshState.SKIPPED, 47),
             "quarantined": (TABLE, RefreshState.QUARANTINED, 48),
-            "only success of another": ("lake.sales.other", RefreshState.SUCCEEDED, 99),
+            "only success of another": (OTHER, RefreshState.SUCCEEDED, 99),
         }
         for token, (table, state, age) in days.items():
             ledger.record(Refresh(token, table, RefreshAction.FULL, "", state, NOON, NOON - timedelta(days=age)))

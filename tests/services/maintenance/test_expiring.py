@@ -143,8 +143,8 @@ def test_nothing_is_deleted_while_a_version_is_being_restored(version_bench: Ver
         version_bench.refresh(number)
     table = version_bench.workspace.table(NUMBERS)
     now = version_bench.workspace.now()
-    stage = Stage("back", str(NUMBERS), "file:///stage", "me", current_process(), now, now + 2 * LATER)
-    refresh = Refresh("back", str(NUMBERS), RefreshAction.ROLLBACK, "a test", RefreshState.RUNNING, now, now)
+    stage = Stage("back", NUMBERS, "file:///stage", "me", current_process(), now, now + 2 * LATER)
+    refresh = Refresh("back", NUMBERS, RefreshAction.ROLLBACK, "a test", RefreshState.RUNNING, now, now)
 
     def sweeps_meanwhile() -> None:
         version_bench.ahead = LATER
