@@ -139,6 +139,15 @@ def test_no_assert_and_nothing_left_to_do() -> None:
     assert (asserts, notes) == ([], [])
 
 
+def test_the_tests_mirror_the_package() -> None:
+    """But for those of everything at once, and what they share; every folder of them is a package that says what it is."""
+    modules = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("*.py")]
+    folders = {path.parent for path in modules if path.parent.parts}
+    of_all = {"contracts", "docs", "faults", "scripts", "support", "system"}
+    assert {folder for folder in folders if folder.parts[0] not in of_all and not (PACKAGE / folder).is_dir()} == set()
+    assert {folder for folder in folders if folder / "__init__.py" not in modules} == set()
+
+
 def test_types_are_published() -> None:
     assert (PACKAGE / "py.typed").is_file()
 

@@ -36,6 +36,8 @@ FAST_SPARK = "{spark.ui.enabled: false, spark.driver.extraJavaOptions: -XX:Tiere
 """Spark settings for data that fit on a page."""
 
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
+STOPPING = 10
+"""Seconds that all components together may take to stop, before they are killed."""
 
 _T = TypeVar("_T")
 
@@ -169,11 +171,17 @@ class Components:
         process.wait()
 
     def stop(self) -> None:
-        """Stop everything that was started, with all children."""
+        """Stop everything that was started, with all children: workers and tasks may outlive their component."""
         for process in self.running.values():
             process.terminate()
+        psutil.wait_procs([psutil.Process(process.pid) for process in self.running.values()], STOPPING)
+        sessions = {process.pid for process in self.started}
+        for left in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(left.pid) in sessions:
+                    left.kill()
         for process in self.started:
-            _end(process)
+            process.wait()
 
 
 @dataclass(slots=True)
@@ -300,15 +308,3 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for free in sockets:
             free.close()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a component, and kill what is left of its session: workers and tasks may outlive it."""
-    session = process.pid
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-    for left in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(left.pid) == session:
-                left.kill()
-    process.wait()

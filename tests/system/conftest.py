@@ -1,4 +1,4 @@
-"""Airflow homes for the whole session: starting one takes longer than most tests."""
+"""Airflow homes that all tests share: starting one takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def embedded_airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     return embedded(tmp_path_factory.mktemp("embedded") / "home")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # not longer: it computes also when nobody asks for anything
 def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[Stack]:
     """API server, scheduler, DAG processor and triggerer on PostgreSQL, with tables that read ``orders``."""
     folder = tmp_path_factory.mktemp("stack")
