@@ -1,1 +1,1 @@
-"""One client for each outside system. They know no catalog, no commit and not each other."""
+"""One client for each outside system, and the stores by which catalogs offer them. They know no catalog and no commit."""

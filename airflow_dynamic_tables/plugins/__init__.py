@@ -1,1 +1,1 @@
-"""What Airflow loads by entry point besides the provider info."""
+"""What the provider info names for Airflow to load: the commands."""

@@ -1,1 +1,1 @@
-"""What PyIceberg knows of tables: types, content, errors. No catalog, no commit."""
+"""What PyIceberg knows of tables: types and content. No catalog, no commit."""

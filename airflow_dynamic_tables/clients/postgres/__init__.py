@@ -1,1 +1,1 @@
-"""A PostgreSQL server: connections and types."""
+"""A PostgreSQL server: connections, tables and types."""

@@ -1,1 +1,1 @@
-"""What one refresh is: plan and result, action, steps, expectations, sources, settings of Spark."""
+"""What one refresh is: plan and result, action, steps, expectations, sources and their states, settings of Spark."""

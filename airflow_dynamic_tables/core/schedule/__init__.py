@@ -1,1 +1,1 @@
-"""When a table is refreshed: freshness, cron, refresh mode."""
+"""When a table is refreshed: freshness, cron, refresh mode, wall clock."""

@@ -1,1 +1,1 @@
-"""One refresh: request, upstream, binding, plan, expectations, run."""
+"""One refresh: request, upstream, binding, plan, attempt, expectations, run; and the preview of one."""

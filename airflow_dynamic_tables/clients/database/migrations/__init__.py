@@ -1,1 +1,1 @@
-"""Alembic migrations, oldest first; a landed one is never changed."""
+"""How the schema of the database came to be: Alembic migrations and their environment."""
