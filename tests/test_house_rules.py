@@ -148,6 +148,19 @@ def test_the_tests_mirror_the_package() -> None:
     assert {folder for folder in folders if folder / "__init__.py" not in modules} == set()
 
 
+def test_parameters_have_an_order() -> None:
+    """The workers of a run must find the same tests in the same order, and a set has another order in every process."""
+    modules = (ROOT / "tests").rglob("*.py")
+    calls = ((path, node) for path in modules for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    unordered = [
+        f"{_name(path)}:{call.lineno}"
+        for path, call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "parametrize"
+        if any(isinstance(argument, ast.Set | ast.SetComp) for argument in call.args)
+    ]
+    assert unordered == []
+
+
 def test_types_are_published() -> None:
     assert (PACKAGE / "py.typed").is_file()
 

@@ -22,7 +22,7 @@ def test_every_format_that_a_definition_may_name_is_somewhere_at_home() -> None:
     assert bound <= FORMATS.keys()
 
 
-@pytest.mark.parametrize("place", {module.place for module in (*TABLES.values(), *SOURCES.values())})
+@pytest.mark.parametrize("place", sorted({module.place for module in (*TABLES.values(), *SOURCES.values())}))
 def test_every_place_is_there(place: str) -> None:
     assert callable(Module(place).load())
 
