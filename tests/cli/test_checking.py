@@ -1,4 +1,4 @@
-"""validate, plan and schema: what needs the definitions alone. The contract of design.md §8 is pinned here."""
+"""validate, plan and schema: what needs the definitions alone. What other programs read of it is pinned here."""
 
 import json
 import os

@@ -30,7 +30,7 @@ def planned(time: datetime, freshness: str, formatters: dict[str, str], timezone
 
 
 EXAMPLES = [
-    # design.md section 4
+    # the docs, time.md
     ("2024-01-02T00:00", "1 day", DAY, ["2024-01-01"]),
     ("2024-01-02T06:00", "1 day", DAY, ["2024-01-01"]),
     ("2024-01-02T00:00", "1 hour", DAY, ["2024-01-01"]),
