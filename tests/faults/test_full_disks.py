@@ -78,7 +78,7 @@ def unlocked_afterwards(folder: Path) -> Iterator[Path]:
 
 
 def table_folder(site: Site) -> Path:
-    (folder,) = site.home.glob("warehouse/*/*/revenue")
+    (folder,) = site.home.glob("warehouse/*/*/revenue-*")
     return folder
 
 

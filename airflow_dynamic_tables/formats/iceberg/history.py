@@ -14,16 +14,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
-from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, ConflictError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 
@@ -122,71 +120,3 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
             raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {store.catalog}: {error}") from error
         return len(chosen)
     raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
-
-
-def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
-
-    The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
-    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
-    """
-    table = tables.load(store, path)
-    if table is None:
-        return Deleted()
-    location = table.location().rstrip("/")
-    found = list_entries(location)
-    trace(Step.LISTED, str(path))
-    folders = tuple(f"{plain_path(folder)}/" for folder in held())
-    table = tables.load(store, path)
-    if table is None or table.location().rstrip("/") != location:
-        return Deleted()
-    used = {plain_path(uri) for uri in _references(table)}
-    if used.isdisjoint(entry.path for entry in found):
-        raise ConfigurationError(
-            f"The files of {path} are not listed below {location} as the table spells them; none is deleted."
-        )
-    root = plain_path(location)
-    return delete_entries(
-        location,
-        [
-            entry
-            for entry in found
-            if entry.changed_at is not None
-            and entry.changed_at < before
-            and entry.path not in used
-            and not f"{entry.path}/".startswith(folders)
-            and _is_ours(entry, root)
-        ],
-    )
-
-
-def _is_ours(entry: Entry, root: str) -> bool:
-    if entry.path.startswith(f"{root}/data/"):
-        return True
-    return entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
-
-
-def _references(table: Table) -> set[str]:
-    """Every file that the table's metadata leads to.
-
-    :raises CatalogUnavailableError: when a part of the metadata cannot be read.
-    """
-    metadata = table.metadata
-    used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    used |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
-    try:
-        return used | _files_of(metadata.snapshots, table.io)
-    except (OSError, ValueError) as error:
-        raise CatalogUnavailableError(f"Cannot read the metadata of {'.'.join(table.name())}: {error}") from error
-
-
-@as_os_errors()
-def _files_of(snapshots: Sequence[Snapshot], io: FileIO) -> set[str]:
-    """Manifest lists, manifests and data files."""
-    manifests: dict[str, ManifestFile] = {}
-    for snapshot in snapshots:
-        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
-    used = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
-    for entries in ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(io), manifests.values()):
-        used |= {entry.data_file.file_path for entry in entries}
-    return used

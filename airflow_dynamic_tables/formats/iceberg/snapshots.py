@@ -54,6 +54,16 @@ def versions(table: Table) -> Iterator[Version]:
     return filter(None, map(_version, lineage(table)))
 
 
+def current(table: Table | None) -> Version | None:
+    """The current version; ``None`` before the first commit."""
+    return next(versions(table), None) if table is not None else None
+
+
+def is_new(table: Table) -> bool:
+    """Whether nothing was ever committed: a table is made without columns."""
+    return not table.schema().fields
+
+
 def next_number(table: Table | None) -> int:
     """The number of the next version: above any that is still known, even when somebody went back with another tool."""
     summaries = [snapshot.summary for snapshot in (table.snapshots() if table is not None else []) if snapshot.summary]
@@ -83,7 +93,7 @@ def _version(snapshot: Snapshot) -> Version | None:
 
 def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
     """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none."""
-    if table is None or table.current_snapshot() is None:
+    if table is None or is_new(table) or table.current_snapshot() is None:
         return None
     schema = table.schema()
     return RowCounts.of(((partition(file, spec, schema), file.record_count) for file, spec in data_files(table)), asked)

@@ -199,13 +199,25 @@ def test_a_lost_question_leaves_the_outcome_unknown_until_the_table_can_be_asked
     assert lake.commit(staged, result).number == 2
 
 
-def test_a_lost_question_to_make_the_table_leaves_the_outcome_unknown(lake: Bench, catalog: LosingCatalog) -> None:
+def test_a_lost_question_of_the_first_commit_is_asked_again_like_any_other(lake: Bench, catalog: LosingCatalog) -> None:
     staged = lake.stage("t1", "1")
     result = lake.write(staged, {"1": [1]})
     catalog.lose = never_sent
-    with pytest.raises(CommitUnknownError, match="connection refused"):
+    assert lake.commit(staged, result).number == 1
+    assert lake.rows() == {"1": [1]}
+
+
+def test_a_table_that_was_dropped_meanwhile_does_not_come_back(lake: Bench, catalog: Catalog) -> None:
+    staged = lake.stage("t1", "1")
+    result = lake.write(staged, {"1": [1]})
+    catalog.drop_table(NAME)
+    with pytest.raises(CommitRejectedError, match=r"sales\.revenue was dropped meanwhile"):
         lake.commit(staged, result)
-    assert local(result.files[0].path).exists(), "there is no table that could be fenced"
+    assert not catalog.table_exists(NAME)
+    lake.refresh({"2": [2]})
+    with pytest.raises(StageRejectedError, match="which is outside its stage"):
+        lake.commit(staged, result)
+    assert lake.rows() == {"2": [2]}
 
 
 def test_a_table_that_changes_all_the_time_ends_the_commit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,12 +29,13 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     UpstreamError,
 )
+from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import begin, commit, run
+from airflow_dynamic_tables.services.refresh.running import Steps, begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import settling
@@ -277,20 +278,32 @@ def test_after_an_unknown_outcome_nothing_is_deleted(
     assert (refresh.state, refresh.error) == (RefreshState.RUNNING, "the server went away")
 
 
-def test_a_first_commit_that_might_still_land_keeps_its_files(
-    workspace: Workspace, request_: RefreshRequest, clock: Clock
+def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
+    workspace: Workspace, request_: RefreshRequest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no table yet that could be fenced."""
+    """It has asked for leave to publish when it is stopped; a sweep comes when its lease is over."""
     begun = begin(workspace, request_)
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)
-    workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.COMMITTING)
-    clock.time += LEASE + timedelta(seconds=1)
-    assert sweep(workspace).kept == ("t1",)
-    assert any(file.suffix == ".parquet" for file in stage_files(begun.plan))
-    assert isinstance(run(workspace, replace(request_, token="t2"), write_numbers), Version)
-    assert sweep(workspace).aborted == ("t1",)
-    assert stage_files(begun.plan) == []
+    publish = begun.staged.commit
+
+    def stopped(request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        def asked_and_stopped() -> None:
+            before_publish()
+            if workspace.ledger.list_stages():
+                clock.time += LEASE + timedelta(seconds=1)
+                assert sweep(workspace).aborted == ("t1",)
+                assert stage_files(begun.plan) == []
+
+        return publish(request, asked_and_stopped)
+
+    monkeypatch.setattr(begun.staged, "commit", stopped)
+    with pytest.raises((CommitRejectedError, StageRejectedError)):
+        commit(workspace, begun, Steps())
+    assert workspace.table(NUMBERS).current() is None
+    version = run(workspace, replace(request_, token="t2"), write_numbers)
+    assert isinstance(version, Version)
+    assert version.number == 1
 
 
 def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:

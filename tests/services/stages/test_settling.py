@@ -93,7 +93,7 @@ def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, attempt: Attem
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_dynamic_tables.formats.iceberg.table.delete_folder", die)
+        patch.setattr("airflow_dynamic_tables.formats.iceberg.stage.delete_folder", die)
         with pytest.raises(SystemExit):
             settling.abort(workspace, attempt.plan.token, ValueError("DIVIDE_BY_ZERO"))
     settling.settle(workspace, stage_of(workspace), "abandoned")

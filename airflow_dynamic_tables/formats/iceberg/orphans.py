@@ -1,0 +1,120 @@
+"""Files of an Iceberg table that nothing refers to any more are deleted; those of other tables in its folder are not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.stores import IcebergStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+
+_METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
+"""Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
+
+log = logging.getLogger(__name__)
+
+
+def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
+
+    The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
+    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
+    """
+    table = tables.load(store, path)
+    if table is None:
+        return Deleted()
+    location = table.location().rstrip("/")
+    entries = list_entries(location)
+    trace(Step.LISTED, str(path))
+    folders = tuple(f"{plain_path(folder)}/" for folder in held())
+    table = tables.load(store, path)
+    if table is None or table.location().rstrip("/") != location:
+        return Deleted()
+    used = {plain_path(uri) for uri in _references(table)}
+    if used.isdisjoint(entry.path for entry in entries):
+        raise ConfigurationError(
+            f"The files of {path} are not listed below {location} as the table spells them; none is deleted."
+        )
+    if stranger := _other_table(table, entries, used):
+        log.warning("%s is of another table than %s, in the same folder; nothing in it is deleted.", stranger, path)
+        return Deleted()
+    root = plain_path(location)
+    return delete_entries(
+        location,
+        [
+            entry
+            for entry in entries
+            if entry.changed_at is not None
+            and entry.changed_at < before
+            and entry.path not in used
+            and not f"{entry.path}/".startswith(folders)
+            and _is_ours(entry, root)
+        ],
+    )
+
+
+def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) -> str | None:
+    """Metadata of another table in the folder of this one: the first release placed tables by their names alone."""
+    location = table.location().rstrip("/")
+    root = plain_path(location)
+    for entry in entries:
+        if not entry.path.endswith(".metadata.json") or entry.path in used:
+            continue
+        uri = location + entry.path[len(root) :]
+        try:
+            with as_os_errors():
+                other = FromInputFile.table_metadata(table.io.new_input(uri))
+        except FileNotFoundError:
+            continue  # a commit took it away just now
+        except (ValueError, ValidationError):
+            continue  # nobody finished writing it, so no table has it
+        except OSError as error:
+            raise CatalogUnavailableError(f"Cannot read {uri}: {error}") from error
+        if other.table_uuid != table.metadata.table_uuid:
+            return uri
+    return None
+
+
+def _is_ours(entry: Entry, root: str) -> bool:
+    if entry.path.startswith(f"{root}/data/"):
+        return True
+    return entry.path.startswith(f"{root}/metadata/") and entry.path.endswith(_METADATA)
+
+
+def _references(table: Table) -> set[str]:
+    """Every file that the table's metadata leads to.
+
+    :raises CatalogUnavailableError: when a part of the metadata cannot be read.
+    """
+    metadata = table.metadata
+    used = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    used |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
+    try:
+        return used | _files_of(metadata.snapshots, table.io)
+    except (OSError, ValueError) as error:
+        raise CatalogUnavailableError(f"Cannot read the metadata of {'.'.join(table.name())}: {error}") from error
+
+
+@as_os_errors()
+def _files_of(snapshots: Sequence[Snapshot], io: FileIO) -> set[str]:
+    """Manifest lists, manifests and data files."""
+    manifests: dict[str, ManifestFile] = {}
+    for snapshot in snapshots:
+        manifests |= {manifest.manifest_path: manifest for manifest in snapshot.manifests(io)}
+    used = {snapshot.manifest_list for snapshot in snapshots} | manifests.keys()
+    for entries in ExecutorFactory.get_or_create().map(lambda manifest: manifest.fetch_manifest_entry(io), manifests.values()):
+        used |= {entry.data_file.file_path for entry in entries}
+    return used

@@ -1,0 +1,192 @@
+"""The stage of a refresh of an Iceberg table, published as one snapshot that replaces exactly the plan.
+
+The snapshot's summary holds the token, so that the outcome of a commit can always be looked up in the table itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import quote
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+
+from airflow_dynamic_tables.clients.files import delete_folder
+from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
+from airflow_dynamic_tables.clients.stores import IcebergStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe
+from airflow_dynamic_tables.core.tables.schema import evolve
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    StageRejectedError,
+)
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
+from airflow_dynamic_tables.formats.commits import (
+    FENCE,
+    check_partition_keys,
+    check_result,
+    check_rows,
+    fresh_until,
+    landed,
+    until_done,
+)
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.creation import load_or_make
+from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles
+from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
+
+
+class IcebergStagedTable(StagedTable):
+    """The stage of one refresh of an Iceberg table."""
+
+    def __init__(self, store: IcebergStore, path: ObjectPath, token: str) -> None:
+        self._store = store
+        self._path = path
+        self._token = token
+
+    def begin(self) -> str:
+        """See :meth:`StagedTable.begin`; makes the table when there is none."""
+        return self._folder(load_or_make(self._store, self._path))
+
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.commit`."""
+        return self._committed(lambda table: self._transaction(table, request), before_publish)
+
+    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.restore`."""
+        return self._committed(lambda table: self._restoration(table, number), before_publish)
+
+    def _committed(self, change: Callable[[Table], Transaction], before_publish: Callable[[], None]) -> Version:
+        def attempt() -> Version | None:
+            table = tables.load(self._store, self._path)
+            if table is None:
+                raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
+            if version := tables.find(table, self._token):
+                return version
+            with preparing(self._path):
+                transaction = change(table)
+            before_publish()
+            return landed(self, self._path) if self._publish(transaction) else None
+
+        return until_done(attempt, self._path, "committing")
+
+    def outcome(self) -> Version | None:
+        """See :meth:`StagedTable.outcome`."""
+        return tables.find(tables.load(self._store, self._path), self._token)
+
+    def fence(self) -> bool:
+        """See :meth:`StagedTable.fence`: an empty snapshot moves the table on, so that an older base no longer fits."""
+        return until_done(self._fenced, self._path, "fencing", pause=False)
+
+    def _fenced(self) -> bool | None:
+        """As :meth:`fence`; ``None`` when the table is to be read again."""
+        table = tables.load(self._store, self._path)
+        if table is None:
+            return True  # a commit makes no table
+        if tables.find(table, self._token):
+            return True
+        transaction = tables.without_retries(table).transaction()
+        fence = transaction.update_snapshot(snapshot_properties={FENCE: self._token}).fast_append()
+        with preparing(self._path):
+            fence.commit()
+        return swap(transaction, self._path) or None
+
+    def abort(self) -> None:
+        """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
+        table = tables.load(self._store, self._path)
+        if table is not None:
+            delete_folder(self._folder(table))
+
+    def _folder(self, table: Table) -> str:
+        return f"{table.location().rstrip('/')}/data/{quote(self._token, safe='')}"
+
+    def _transaction(self, table: Table, request: CommitRequest) -> Transaction:
+        """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
+        check_result(request, self._token, self._folder(table))
+        transaction = self._evolution(table, request)
+        added = self._data_files(transaction, table.io, request)
+        producer = ReplaceFiles(transaction, table.io, request.partitions, self._summary(table, request))
+        for file in added:
+            producer.append_data_file(file)
+        producer.commit()
+        return transaction
+
+    def _restoration(self, table: Table, number: int) -> Transaction:
+        old = kept_version(tables.versions(table), number, self._path)
+        transaction = tables.without_retries(table).transaction()
+        summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
+        RestoreFiles(transaction, table.io, int(old.snapshot), summary).commit()
+        return transaction
+
+    def _evolution(self, table: Table, request: CommitRequest) -> Transaction:
+        transaction = tables.without_retries(table).transaction()
+        if tables.is_new(table):
+            self._define(transaction, request)
+        else:
+            self._evolve(transaction, table, request)
+        if request.comment and request.comment != table.properties.get("comment"):
+            transaction.set_properties(comment=request.comment)
+        return tables.find_columns_by_name(transaction)
+
+    def _define(self, transaction: Transaction, request: CommitRequest) -> None:
+        """Give an empty table its columns and partition keys."""
+        with transaction.update_schema() as schema:
+            for field in schema_of(request.result.columns).fields:
+                schema.add_column((field.name,), field.field_type, doc=field.doc)
+        with transaction.update_spec() as spec:
+            for key in request.partition_keys:
+                spec.add_identity(key)
+
+    def _evolve(self, transaction: Transaction, table: Table, request: CommitRequest) -> None:
+        """Append the columns that are new."""
+        check_partition_keys(self._path, tuple(field.name for field in table.spec().fields), request.partition_keys)
+        known = columns_of(table.schema())
+        wanted = evolve(known, request.result.columns)
+        if wanted == known:
+            return
+        with transaction.update_schema() as update:
+            for old, new in zip(known, wanted, strict=False):
+                if old.comment != new.comment:
+                    update.update_column((new.name,), doc=new.comment)
+            for column in wanted[len(known) :]:
+                update.add_column((column.name,), to_iceberg(column.type), doc=column.comment)
+
+    def _data_files(self, transaction: Transaction, io: FileIO, request: CommitRequest) -> list[DataFile]:
+        """Read every footer: what is really there decides, not what the job says."""
+        metadata = transaction.table_metadata
+        staged = []
+        for data_file in read_footers(io, metadata, request.result.files):
+            if data_file.record_count == 0:
+                continue  # nothing to publish, and no partition to read from it
+            spec = staged_partition(data_file, metadata)
+            if not request.partitions.covers(spec):
+                raise StageRejectedError(
+                    f"Staged file {data_file.file_path} is of partition {describe(spec)}, which was not planned."
+                )
+            staged.append(data_file)
+        check_rows(sum(data_file.record_count for data_file in staged), request.result)
+        return staged
+
+    def _summary(self, table: Table, request: CommitRequest) -> dict[str, str]:
+        fresh = fresh_until(request.data_timestamp, tables.current(table))
+        return tables.summary(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
+
+    def _publish(self, transaction: Transaction) -> bool:
+        """Swap the table's pointer; False when this attempt did not land and can no longer.
+
+        :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
+        """
+        try:
+            return swap(transaction, self._path)
+        except CommitUnknownError:
+            with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
+                if self.outcome() or self.fence():
+                    return self.outcome() is not None
+            raise
