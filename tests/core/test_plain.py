@@ -152,7 +152,7 @@ def test_a_plan_of_ten_thousand_files_is_no_work() -> None:
     march = "2024-03-01T00:00:00+00:00"
     names = ("token", "identifier", "reason", "statement", "query", "stage", "file_format")
     plan = {**dict.fromkeys(names, "x"), "keys_in_files": True, "schedule_time": march, "action": "FULL", "sources": [source]}
-    start = time.perf_counter()
+    start = time.process_time()
     read = RefreshPlan.from_json(json.dumps(plan))
     assert RefreshPlan.from_json(read.to_json()) == read
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

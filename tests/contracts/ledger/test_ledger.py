@@ -288,11 +288,11 @@ class TestSourceStates:
 
     def test_ten_thousand_partitions_cost_little(self, ledger: SqlLedger) -> None:
         many = {f"ds=2024-01-01/hh={number:05}": f"files:{number:016x}" for number in range(10_000)}
-        start = time.perf_counter()
+        start = time.process_time()
         ledger.record_source_states("t1", {"lake.raw.orders": replace(self.ORDERS, partitions=many)})
         assert ledger.source_states("t1")["lake.raw.orders"].partitions == many
         ledger.prune(NOON)
-        assert time.perf_counter() - start < 1
+        assert time.process_time() - start < 1
 
 
 class TestRefreshes:

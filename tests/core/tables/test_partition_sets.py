@@ -127,9 +127,9 @@ def test_a_plan_of_the_release_before_keeps_its_meaning() -> None:
 
 
 def test_thousands_of_partitions_cost_nothing() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     hours = PartitionSet.of({"ds": str(day), "hh": str(hour)} for day in range(500) for hour in range(24))
     others = PartitionSet.of({"ds": str(day), "hh": "24"} for day in range(500))
     assert not hours.overlaps(others)
     assert sum(hours.covers({"ds": str(day), "hh": "7", "mm": "0"}) for day in range(12_000)) == 500
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -78,7 +78,7 @@ def test_ten_thousand_partitions_are_no_work(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "a.csv").touch()
     source = Source(ORDERS, "csv", str(tmp_path), ("ds",))
-    start = time.perf_counter()
+    start = time.process_time()
     found = state(source)
     assert len(found.partitions or ()) == 10_000
-    assert time.perf_counter() - start < 10, "listing included"
+    assert time.process_time() - start < 10, "listing included"
