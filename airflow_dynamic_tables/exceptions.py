@@ -17,6 +17,7 @@ DynamicTableError
 ├─ QuarantinedError              somebody has to decide: publish or abort
 ├─ ConflictError                 somebody else changed it: re-read, retry
 │  └─ CommitRejectedError        surely not landed: may clean up
+│     └─ OvertakenError          newer data was committed meanwhile: nothing is to be done any more
 ├─ CommitUnknownError            look before touching: never clean up
 ├─ JobFailedError                the cluster said no (application id, log tail)
 └─ UpstreamError                 a parent is late or failed
@@ -143,6 +144,10 @@ class ConflictError(DynamicTableError):
 
 class CommitRejectedError(ConflictError):
     """The commit surely did not land."""
+
+
+class OvertakenError(CommitRejectedError):
+    """Newer data was committed meanwhile."""
 
 
 class CommitUnknownError(DynamicTableError):

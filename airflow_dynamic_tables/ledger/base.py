@@ -2,19 +2,23 @@
 
 States of a stage, every arrow a compare-and-swap::
 
-    OPEN ──▶ COMMITTING ──▶ COMMITTED
-     │            │  ▲          ▲
-     └──▶ ABORTING ◀─┘ (reaped) │ (its commit turned out to have landed)
-              ├─────────────────┘
-              ▼
-           ABORTED
+    OPEN ──▶ COMMITTING ───▶ COMMITTED
+     │           │               ▲
+     │           ▼ (taken away)  │
+     │        FENCING ───────────┤ (its commit turned out to have landed)
+     │           │ (it can no longer land)
+     └──────▶ ABORTING ──▶ ABORTED
 
     OPEN ──▶ QUARANTINED ──▶ COMMITTING, ABORTING   (somebody decides)
                   ▲────────── COMMITTING            (that commit was refused)
+                  ▲────────── FENCING               (whoever published it died)
 
-Only the owner of an OPEN stage may start to commit. Whoever sweeps a stage first moves it to ABORTING, so that its owner,
-should it wake up, can no longer publish; then looks in the table's own metadata whether the commit landed; and only then
-deletes files and closes it. A QUARANTINED stage keeps its files, has no lease and is in nobody's way.
+Only the owner of an OPEN stage may start to commit. Whoever takes a stage away in its commit first moves it to FENCING, so
+that its owner, should it wake up, can no longer publish; then fences the table and looks in the table's own metadata whether
+the commit landed; and only then deletes files and closes it. Until it is fenced it may still land, so it is in the way.
+
+A QUARANTINED stage keeps its files, has no lease and is in nobody's way; its refresh stays QUARANTINED until its commit landed
+or somebody gave it up.
 """
 
 from __future__ import annotations
@@ -41,11 +45,15 @@ class StageState(StrEnum):
     COMMITTING = "COMMITTING"
     COMMITTED = "COMMITTED"
     QUARANTINED = "QUARANTINED"
+    FENCING = "FENCING"
     ABORTING = "ABORTING"
     ABORTED = "ABORTED"
 
 
-UNFINISHED = (StageState.OPEN, StageState.COMMITTING, StageState.QUARANTINED, StageState.ABORTING)
+HOLDING = (StageState.OPEN, StageState.COMMITTING, StageState.FENCING)
+"""A stage in one of these states may be committed without anybody asking, so it is in the way of others."""
+
+UNFINISHED = (*HOLDING, StageState.QUARANTINED, StageState.ABORTING)
 """A stage in one of these states still has files."""
 
 
@@ -55,7 +63,8 @@ class Stage:
 
     ``owner`` is the same for every try of one piece of work (Airflow: DAG, run and task), so that a new try may supersede an
     older one at once. ``process`` names machine, process id and its start, so that a dead process is noticed on its own
-    machine before the lease ends.
+    machine before the lease ends. ``ordinal`` counts the stages of its table in the order in which the ledger opened them:
+    clocks of several machines tell no order.
     """
 
     token: str
@@ -68,6 +77,7 @@ class Stage:
     partitions: PartitionSet = WHOLE_TABLE
     format: str = DEFAULT_FORMAT
     state: StageState = StageState.OPEN
+    ordinal: int = field(default=0, compare=False)
 
     def overlaps(self, other: Stage) -> bool:
         """Whether both stages would replace some of the same rows."""
@@ -115,13 +125,6 @@ class Refresh:
     reason_code: ReasonCode | None = None
 
 
-class StageChanges(TypedDict, total=False):
-    """Fields of a stage that may change beside its state."""
-
-    process: str
-    lease_until: datetime
-
-
 class RefreshChanges(TypedDict, total=False):
     """Fields of a refresh that may change."""
 
@@ -148,13 +151,23 @@ class Ledger(ABC):
     """Stages and refreshes. ``now`` is always an argument, timezone-aware; every method may raise CatalogUnavailableError."""
 
     @abstractmethod
-    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
-        """Insert an OPEN stage in one step, unless OPEN or COMMITTING stages overlap it.
+    def open_stage(self, stage: Stage, beside: Collection[str] = ()) -> tuple[Stage, ...]:
+        """Insert an OPEN stage in one step, unless stages that are ``HOLDING`` overlap it.
 
         Opening the same token again returns as if it were new while it is OPEN (idempotent).
 
+        :param beside: tokens of stages that are not in the way.
         :return: the stages in the way; empty when the stage is now open.
         :raises ConflictError: when the token was used already and its stage is no longer OPEN.
+        """
+
+    @abstractmethod
+    def resume_stage(self, token: str, process: str, lease_until: datetime) -> tuple[Stage, ...]:
+        """Move a QUARANTINED stage to COMMITTING in one step, unless stages that are ``HOLDING`` overlap it.
+
+        :param process: who publishes it from here on.
+        :return: the stages in the way; empty when the stage is now that process's.
+        :raises ConflictError: when it is not in quarantine (any more): somebody else publishes it, or gave it up.
         """
 
     @abstractmethod
@@ -179,14 +192,16 @@ class Ledger(ABC):
         from_states: Collection[StageState],
         to_state: StageState,
         refresh: RefreshChanges | None = None,
-        **changes: Unpack[StageChanges],
+        *,
+        held_by: str | None = None,
     ) -> bool:
         """Compare-and-swap; moving a stage to the state it is in does nothing.
 
         :param refresh: fields of its refresh to change in the same step, so that the two never disagree.
-        :param changes: fields of the stage to change in the same step.
+        :param held_by: the process that must own the stage, when several may have had it in turn.
         :return: whether it was moved; False when it was in ``to_state`` already.
-        :raises CommitRejectedError: when the stage is missing or in no state of ``from_states`` and not in ``to_state``.
+        :raises CommitRejectedError: when the stage is missing, another process's, or in no state of ``from_states`` and not in
+            ``to_state``.
         """
 
     @abstractmethod

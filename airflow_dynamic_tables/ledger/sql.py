@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Unpack
@@ -16,18 +16,18 @@ from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
+    HOLDING,
     UNFINISHED,
     Ledger,
     Refresh,
     RefreshChanges,
     RefreshState,
     Stage,
-    StageChanges,
     StageState,
 )
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 
-_HOLDING = (StageState.OPEN, StageState.COMMITTING)
+_OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = (RefreshState.SUCCEEDED, RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
 
 
@@ -37,12 +37,10 @@ class SqlLedger(Ledger):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
+    def open_stage(self, stage: Stage, beside: Collection[str] = ()) -> tuple[Stage, ...]:
         """See :meth:`Ledger.open_stage`."""
         with self._database.transaction() as connection:
-            # One transaction at a time opens stages of a table.
-            connection.execute(self._database.insert(table_locks).values(table_name=str(stage.table)).on_conflict_do_nothing())
-            connection.execute(select(table_locks).where(table_locks.c.table_name == str(stage.table)).with_for_update())
+            self._lock(connection, stage.table)
             known = _stage(connection, stage.token)
             if known is not None:
                 if known.state is StageState.OPEN:
@@ -50,12 +48,27 @@ class SqlLedger(Ledger):
                 raise ConflictError(
                     f"Stage {stage.token} of {stage.table} is {known.state} already; a new try needs a new token."
                 )
-            holding = select(stages).where(stages.c.table_name == str(stage.table), stages.c.state.in_(_HOLDING))
-            found = (_to_stage(row) for row in connection.execute(holding.order_by(stages.c.opened_at)).mappings())
-            blockers = tuple(other for other in found if other.overlaps(stage))
+            blockers = tuple(other for other in _overlapping(connection, stage) if other.token not in beside)
             if not blockers:
-                connection.execute(insert(stages).values(_columns(_values(stage))))
+                last = connection.scalar(select(func.max(stages.c.ordinal)).where(stages.c.table_name == str(stage.table)))
+                connection.execute(insert(stages).values(_columns({**_values(stage), "ordinal": (last or 0) + 1})))
             return blockers
+
+    def resume_stage(self, token: str, process: str, lease_until: datetime) -> tuple[Stage, ...]:
+        """See :meth:`Ledger.resume_stage`."""
+        with self._database.transaction() as connection:
+            stage = _stage(connection, token)
+            if stage is None:
+                raise ConflictError(f"Stage {token} is unknown to the ledger.")
+            self._lock(connection, stage.table)
+            blockers = tuple(other for other in _overlapping(connection, stage) if other.token != token)
+            if blockers:
+                return blockers
+            resumed = update(stages).where(stages.c.token == token, stages.c.state == StageState.QUARANTINED)
+            taken = {"state": StageState.COMMITTING, "process": process, "lease_until": lease_until}
+            if connection.execute(resumed.values(taken)).rowcount == 0:
+                raise ConflictError(f"Stage {token} of {stage.table} is no longer in quarantine: somebody else decides on it.")
+            return ()
 
     def get_stage(self, token: str) -> Stage | None:
         """See :meth:`Ledger.get_stage`."""
@@ -72,7 +85,7 @@ class SqlLedger(Ledger):
 
     def renew_lease(self, token: str, until: datetime) -> None:
         """See :meth:`Ledger.renew_lease`."""
-        change = update(stages).where(stages.c.token == token, stages.c.state.in_(_HOLDING)).values(lease_until=until)
+        change = update(stages).where(stages.c.token == token, stages.c.state.in_(_OWNED)).values(lease_until=until)
         with self._database.transaction() as connection:
             if connection.execute(change).rowcount == 0:
                 raise ConflictError(f"Stage {token} was taken away from its owner.")
@@ -83,12 +96,14 @@ class SqlLedger(Ledger):
         from_states: Collection[StageState],
         to_state: StageState,
         refresh: RefreshChanges | None = None,
-        **changes: Unpack[StageChanges],
+        *,
+        held_by: str | None = None,
     ) -> bool:
         """See :meth:`Ledger.move_stage`."""
         others = [state for state in from_states if state is not to_state]
-        values = _columns({**changes, "state": to_state})
-        change = update(stages).where(stages.c.token == token, stages.c.state.in_(others)).values(values)
+        change = update(stages).where(stages.c.token == token, stages.c.state.in_(others)).values(state=to_state)
+        if held_by is not None:
+            change = change.where(stages.c.process == held_by)
         with self._database.transaction() as connection:
             if connection.execute(change).rowcount:
                 _update(connection, token, refresh or {})
@@ -97,6 +112,8 @@ class SqlLedger(Ledger):
             if found is None or found.state is not to_state:
                 now = f"is {found.state}" if found else "is unknown to the ledger"
                 raise CommitRejectedError(f"Stage {token} {now}; it can no longer become {to_state}.")
+            if held_by not in (None, found.process):
+                raise CommitRejectedError(f"Stage {token} was taken away; it is {found.state} by another process now.")
             return False
 
     def record(self, refresh: Refresh) -> None:
@@ -172,6 +189,18 @@ class SqlLedger(Ledger):
     def close(self) -> None:
         """See :meth:`Ledger.close`."""
         self._database.close()
+
+    def _lock(self, connection: Connection, table: TableIdentifier) -> None:
+        """One transaction at a time opens or resumes stages of a table."""
+        connection.execute(self._database.insert(table_locks).values(table_name=str(table)).on_conflict_do_nothing())
+        connection.execute(select(table_locks).where(table_locks.c.table_name == str(table)).with_for_update())
+
+
+def _overlapping(connection: Connection, stage: Stage) -> Iterator[Stage]:
+    """Stages that hold some of the partitions of a stage, oldest first."""
+    holding = select(stages).where(stages.c.table_name == str(stage.table), stages.c.state.in_(HOLDING))
+    others = map(_to_stage, connection.execute(holding.order_by(stages.c.opened_at)).mappings())
+    return (other for other in others if other.overlaps(stage))
 
 
 def _stage(connection: Connection, token: str) -> Stage | None:

@@ -95,6 +95,7 @@ stages = Table(
     Column("partitions", JSON, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("lease_until", UtcDateTime, nullable=False),
+    Column("ordinal", Integer, nullable=False),
     Index("dt_stages_table_state", "table_name", "state"),
     Index("dt_stages_state", "state"),
 )

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
-from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.ledger.base import HOLDING
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ORPHAN_AGE = timedelta(days=1)
@@ -58,7 +58,7 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
 def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
     """Versions that unfinished stages may have made, and those that are being read."""
     pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
-    for stage in workspace.ledger.list_stages(states=(StageState.OPEN, StageState.COMMITTING)):
+    for stage in workspace.ledger.list_stages(states=HOLDING):
         refresh = workspace.ledger.get_refresh(stage.token)
         if refresh is not None and str(table) in refresh.sources:
             pinned.add(refresh.sources[str(table)])

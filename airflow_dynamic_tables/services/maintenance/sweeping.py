@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.maintenance.expiring import Expired, expire
-from airflow_dynamic_tables.services.stages.processes import is_dead
+from airflow_dynamic_tables.services.stages.leases import is_abandoned
 from airflow_dynamic_tables.services.stages.quarantine import why_over
 from airflow_dynamic_tables.services.stages.settling import settle, staged_table
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -48,7 +48,7 @@ def sweep(workspace: Workspace) -> SweepReport:
     Living stages are not touched, nor those in quarantine that somebody may still publish.
     """
     now = workspace.now()
-    ended: dict[StageState, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], StageState.ABORTING: []}
+    ended: dict[StageState | None, list[str]] = {StageState.ABORTED: [], StageState.COMMITTED: [], None: []}
     for stage in workspace.ledger.list_stages():
         ended[_ended(workspace, stage)].append(stage.token)
 
@@ -61,7 +61,7 @@ def sweep(workspace: Workspace) -> SweepReport:
     return SweepReport(
         aborted=tuple(ended[StageState.ABORTED]),
         completed=tuple(ended[StageState.COMMITTED]),
-        kept=tuple(ended[StageState.ABORTING]),
+        kept=tuple(ended[None]),
         expired=sum(went.snapshots for went in tidied),
         deleted_files=sum(went.files for went in tidied),
         deleted_bytes=sum(went.bytes for went in tidied),
@@ -70,19 +70,19 @@ def sweep(workspace: Workspace) -> SweepReport:
     )
 
 
-def _ended(workspace: Workspace, stage: Stage) -> StageState:
+def _ended(workspace: Workspace, stage: Stage) -> StageState | None:
+    """How a stage ended, COMMITTED or ABORTED; ``None`` when it did not."""
     try:
         reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
-        return settle(workspace, stage, reason) if reason else StageState.ABORTING
+        state = settle(workspace, stage, reason) if reason else None
     except (DynamicTableError, OSError):
         log.exception("Could not settle stage %s of %s; the next sweep tries again.", stage.token, stage.table)
-        return StageState.ABORTING
+        return None
+    return state if state in (StageState.COMMITTED, StageState.ABORTED) else None
 
 
 def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:
-    if stage.state is not StageState.ABORTING and stage.lease_until >= workspace.now() and not is_dead(stage.process):
-        return None
-    return "abandoned: its owner is gone"
+    return "abandoned: its owner is gone" if is_abandoned(workspace, stage) else None
 
 
 def _delete_again(workspace: Workspace, stage: Stage) -> None:

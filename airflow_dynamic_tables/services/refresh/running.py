@@ -23,6 +23,7 @@ from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
     DynamicTableError,
+    OvertakenError,
     QuarantinedError,
     UnsupportedError,
 )
@@ -86,6 +87,8 @@ def run(
         with suppress(CatalogUnavailableError):
             workspace.ledger.update_refresh(request.token, error=str(error))
         raise
+    except OvertakenError as error:
+        return _overtaken_at_last(workspace, begun, str(error))
     except QuarantinedError as error:
         quarantine(workspace, request.token, str(error), steps.seconds)
         raise
@@ -181,14 +184,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     )
     workspace.ledger.record(refresh)
     if skipped := overtaken(request, stage.partitions, current):
-        why = skipped.reason
-        ended: RefreshChanges = {
-            "state": RefreshState.SKIPPED,
-            "action": RefreshAction.SKIP,
-            "reason": why.text,
-            "reason_code": why.code,
-        }
-        settle(workspace, stage, None, ended=ended)
+        settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     planned = plan(workspace, request, stage, current, (action, reason))
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
@@ -199,11 +195,26 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     return planned
 
 
+def _as_skipped(reason: Reason) -> RefreshChanges:
+    return {"state": RefreshState.SKIPPED, "action": RefreshAction.SKIP, "reason": reason.text, "reason_code": reason.code}
+
+
+def _overtaken_at_last(workspace: Workspace, attempt: Attempt, why: str) -> Skipped:
+    """End a refresh that found newer data in the table when it was about to commit."""
+    reason = Reason(ReasonCode.ALREADY_FRESH, why)
+    try:
+        settle(workspace, attempt.stage, None, surely_not_landed=True, ended=_as_skipped(reason))
+    except (DynamicTableError, OSError):
+        log.exception("Could not abort stage %s; the next refresh or sweep does it.", attempt.stage.token)
+    return Skipped(reason)
+
+
 def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     """Check the job's result and make the stage visible in one step; idempotent by token.
 
     :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
     :raises QuarantinedError: when somebody else has to decide.
+    :raises OvertakenError: when the table is fresher already.
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
@@ -213,7 +224,7 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     result = read_result(planned)
     with steps.step("commit"):
         check(workspace, attempt, result)
-        version = land(attempt.staged, planned, result, lambda: _publishing(workspace, result))
+        version = land(attempt.staged, planned, result, lambda: _publishing(workspace, attempt, result))
     trace(Step.PUBLISHED, token)
     try:
         record_landed(workspace, token, version, _measured(steps, result))
@@ -229,7 +240,14 @@ def _measured(steps: Steps, result: RefreshResult) -> dict[str, float]:
     return {**steps.seconds, **{f"spark.{name}": seconds for name, seconds in result.seconds.items()}}
 
 
-def _publishing(workspace: Workspace, result: RefreshResult) -> None:
+def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None:
+    """Begin to publish, unless the table became fresher than this refresh would make it.
+
+    What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
+    """
+    partitions = attempt.stage.partitions
+    if partitions.is_whole and (skipped := overtaken(attempt.request, partitions, attempt.table.current())):
+        raise OvertakenError(skipped.reason.text)
     wrote: RefreshChanges = {
         "rows": result.rows,
         "bytes": result.bytes,

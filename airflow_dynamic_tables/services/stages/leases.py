@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
-from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, ConflictError
+from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.stages.processes import is_dead
 from airflow_dynamic_tables.services.stages.settling import log, settle
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -20,26 +20,57 @@ LEASE = timedelta(minutes=2)
 def open_stage(workspace: Workspace, stage: Stage) -> None:
     """Take the lease; stages in the way whose owner is gone are settled first.
 
-    :raises ConflictError: when a living owner holds some of the same partitions.
+    :raises ConflictError: when a living owner holds some of the same partitions, or what a dead one left may still land.
     """
-    while blockers := workspace.ledger.open_stage(stage):
+    beside: set[str] = set()
+    while blockers := workspace.ledger.open_stage(stage, beside):
         for blocker in blockers:
-            if not _owner_gone(workspace, blocker, stage):
-                raise ConflictError(
-                    f"{stage.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
-                    f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
-                )
-            try:
-                settle(workspace, blocker, f"superseded by {stage.token}")
-            except CommitRejectedError:
-                pass  # it came to its end by itself just now
-            except OSError:
-                log.exception("Could not delete stage %s, which is out of the way; the next sweep does it.", blocker.token)
+            # A new try of the same work supersedes the old one: whatever still runs of it is a zombie.
+            if blocker.owner != stage.owner:
+                _check_gone(workspace, blocker)
+            # Without a table there is nothing to fence, but of two commits that make it one is refused.
+            if _out_of_the_way(workspace, blocker, stage) is StageState.FENCING:
+                beside.add(blocker.token)
 
 
-def _owner_gone(workspace: Workspace, blocker: Stage, stage: Stage) -> bool:
-    # A new try of the same work supersedes the old one: whatever still runs of it is a zombie.
-    return blocker.owner == stage.owner or blocker.lease_until < workspace.now() or is_dead(blocker.process)
+def resume_stage(workspace: Workspace, stage: Stage, process: str) -> None:
+    """Take the lease again, for a stage in quarantine; stages in the way whose owner is gone are settled first.
+
+    :param process: who publishes it.
+    :raises ConflictError: as of :func:`open_stage`, and when somebody else decides on it.
+    """
+    while blockers := workspace.ledger.resume_stage(stage.token, process, workspace.now() + LEASE):
+        for blocker in blockers:
+            _check_gone(workspace, blocker)
+            if _out_of_the_way(workspace, blocker, stage) is StageState.FENCING:
+                raise ConflictError(f"Stage {blocker.token} of {stage.table} may still land; publish {stage.token} after that.")
+
+
+def is_abandoned(workspace: Workspace, stage: Stage) -> bool:
+    """Whether nobody works on a stage any more that is not in quarantine."""
+    is_given_up = stage.state in (StageState.FENCING, StageState.ABORTING)
+    return is_given_up or stage.lease_until < workspace.now() or is_dead(stage.process)
+
+
+def _check_gone(workspace: Workspace, blocker: Stage) -> None:
+    if not is_abandoned(workspace, blocker):
+        raise ConflictError(
+            f"{blocker.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
+            f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
+        )
+
+
+def _out_of_the_way(workspace: Workspace, blocker: Stage, stage: Stage) -> StageState | None:
+    """Settle a stage whose owner is gone; ``None`` when it is of no concern any more."""
+    try:
+        return settle(workspace, blocker, f"superseded by {stage.token}")
+    except CommitUnknownError as error:
+        raise ConflictError(f"{error}; {stage.table} can be refreshed again as soon as it is fenced off.") from error
+    except CommitRejectedError:
+        return None  # it came to its end by itself just now
+    except OSError:
+        log.exception("Could not delete stage %s, which is out of the way; the next sweep does it.", blocker.token)
+        return None
 
 
 @contextmanager

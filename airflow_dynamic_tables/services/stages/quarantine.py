@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from itertools import takewhile
 
@@ -13,9 +14,9 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
-from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept
+from airflow_dynamic_tables.services.stages.leases import is_abandoned, lease_kept, resume_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle, staged_table
+from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle, staged_table, was_quarantined
 from airflow_dynamic_tables.services.workspace import Workspace
 
 KEEP_QUARANTINED = timedelta(days=30)
@@ -43,9 +44,12 @@ def quarantine(workspace: Workspace, token: str, reason: str, seconds: Mapping[s
 def publish(workspace: Workspace, token: str) -> Version:
     """Commit a stage that is in quarantine; everything but the fuse is checked again. Idempotent by token.
 
+    Whatever fails, it is in quarantine again, at once or when the next one publishes or sweeps, unless its commit landed.
+
     :raises ConfigurationError: when there is no such stage, or it is not in quarantine.
-    :raises StageRejectedError: when the stage no longer fits the table; it stays in quarantine.
-    :raises ConflictError: when newer data was committed meanwhile; it stays in quarantine.
+    :raises StageRejectedError: when the stage no longer fits the table.
+    :raises ConflictError: when newer data was committed meanwhile, a refresh of some of the same partitions is running, or
+        somebody else decides on it.
     :raises CommitUnknownError: when nobody knows whether it landed.
     """
     stage = _stage(workspace, token)
@@ -57,20 +61,31 @@ def publish(workspace: Workspace, token: str) -> Version:
     staged = staged_table(workspace, stage)
 
     ledger = workspace.ledger
-    lease = workspace.now() + LEASE
-    # From here on it is the stage of this process: when that dies, the stage is settled as that of any refresh.
-    ledger.move_stage(token, (StageState.QUARANTINED,), StageState.COMMITTING, process=current_process(), lease_until=lease)
+    ours = replace(stage, process=current_process())
+    resume_stage(workspace, stage, ours.process)
     try:
         with lease_kept(workspace, token):
-            version = land(staged, planned, result, lambda: _check_up_to_date(workspace, stage, planned))
+            version = land(staged, planned, result, lambda: _check_up_to_date(workspace, ours, planned))
     except (StageRejectedError, ConflictError):
-        ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED)
+        ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED, held_by=ours.process)
+        raise
+    except BaseException:
+        _put_back(workspace, ours)
         raise
 
     refresh = ledger.get_refresh(token)
     record_landed(workspace, token, version, refresh.seconds if refresh is not None else None)
     supersede(workspace, stage.table)
     return version
+
+
+def _put_back(workspace: Workspace, ours: Stage) -> None:
+    """After a commit of which nobody knows whether it landed: settle it at once, if that can be done already."""
+    try:
+        workspace.ledger.move_stage(ours.token, (StageState.COMMITTING,), StageState.FENCING, held_by=ours.process)
+        settle(workspace, replace(ours, state=StageState.FENCING), None)
+    except Exception:
+        log.exception("Could not put stage %s back into quarantine; the next one that publishes or sweeps does it.", ours.token)
 
 
 def reject(workspace: Workspace, token: str, reason: str) -> None:
@@ -113,12 +128,15 @@ def why_over(workspace: Workspace, stage: Stage) -> str | None:
 
 
 def _overtakes(newer: Stage, stage: Stage) -> bool:
-    return newer.opened_at > stage.opened_at and newer.overlaps(stage)
+    return newer.ordinal > stage.ordinal and newer.overlaps(stage)
 
 
 def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:
-    """Refuse to overwrite what was committed after the stage was opened; asked of the table itself, whatever the ledger lacks."""
-    workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING)  # or somebody else settled it
+    """Refuse to overwrite what was committed on the base of the stage; asked of the table itself, whatever the ledger lacks.
+
+    What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
+    """
+    workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING, held_by=stage.process)  # or somebody else settled it
     newest_first = workspace.table(stage.table, stage.format).versions()[::-1]
     for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)
@@ -131,10 +149,22 @@ def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) 
 
 
 def _stage(workspace: Workspace, token: str) -> Stage:
+    """The stage as it is once nobody who died publishes it any more.
+
+    :raises ConfigurationError: when there is none.
+    :raises ConflictError: when somebody publishes it, or what a dead one did of that may still land.
+    """
     stage = workspace.ledger.get_stage(token)
     if stage is None:
         raise ConfigurationError(f"No stage {token} is known; dynamic-tables history lists the refreshes in quarantine.")
-    return stage
+    if stage.state not in (StageState.COMMITTING, StageState.FENCING) or not was_quarantined(workspace, token):
+        return stage
+    if not is_abandoned(workspace, stage):
+        raise ConflictError(
+            f"Stage {token} of {stage.table} is being published by somebody else; "
+            f"see what became of it, or try again after {stage.lease_until.isoformat()} if that one died."
+        )
+    return replace(stage, state=settle(workspace, stage, None))
 
 
 def _check_quarantined(stage: Stage) -> None:

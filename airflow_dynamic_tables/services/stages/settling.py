@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import CommitRejectedError, JobFailedError
+from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, JobFailedError
 from airflow_dynamic_tables.formats.base import StagedTable
-from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import HOLDING, RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
 
 UNFENCED_GRACE = timedelta(days=1)
@@ -21,13 +22,15 @@ log = logging.getLogger(__name__)
 
 
 def abort(workspace: Workspace, token: str, reason: BaseException | str, *, surely_not_landed: bool = False) -> None:
-    """Give a stage up and delete its files; idempotent, by token. Nothing happens after a commit, or when it is in quarantine.
+    """Give a stage up and delete its files; idempotent, by token. Nothing happens after a commit, or once it was in quarantine.
 
     :param surely_not_landed: the caller's own commit was refused, so it need not be fenced off first.
     """
     stage = workspace.ledger.get_stage(token)
     if stage is None or stage.state in (StageState.COMMITTED, StageState.QUARANTINED, StageState.ABORTED):
         return
+    if was_quarantined(workspace, token):
+        return  # somebody publishes it
     ended: RefreshChanges = {"state": RefreshState.FAILED} if isinstance(reason, Exception) else {}
     if isinstance(reason, JobFailedError) and reason.application_id:
         ended["application_id"] = reason.application_id
@@ -46,7 +49,10 @@ def settle(
 
     :param error: why, for the history, unless somebody gave the stage up before and died over it: that one knew better.
     :param ended: more fields of the refresh, above all its state when that is not ABORTED.
-    :return: the state it has now; ABORTING when its commit might still land, so that nothing was deleted.
+    :return: the state it has now; FENCING when its commit might still land, so that nothing was deleted; QUARANTINED when it
+        is there again, because whoever published it is gone and it did not land.
+    :raises CommitRejectedError: when it came to its end by other hands just now.
+    :raises CommitUnknownError: when nobody knows whether its commit can still land.
     """
     ledger = workspace.ledger
     staged = staged_table(workspace, stage)
@@ -55,15 +61,16 @@ def settle(
     changes.update(ended or {})
 
     if not _never_committed(workspace, stage, changes):
-        ledger.move_stage(token, (StageState.COMMITTING,), StageState.ABORTING, changes)
-        if not surely_not_landed:
-            fenced = staged.fence()
-            version = staged.outcome()
-            if version is not None:
-                record_landed(workspace, token, version)
-                return StageState.COMMITTED
-            if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
-                return StageState.ABORTING
+        # A format that is not atomic may have published a part of it already.
+        kept = was_quarantined(workspace, token) and workspace.table(stage.table, stage.format).is_atomic
+        ledger.move_stage(token, (StageState.COMMITTING,), StageState.FENCING, None if kept else changes)
+        if not surely_not_landed and (state := _fenced_off(workspace, stage, staged)):
+            return state
+
+        after = StageState.QUARANTINED if kept else StageState.ABORTING
+        ledger.move_stage(token, (StageState.FENCING,), after)
+        if kept:
+            return after
 
     trace(Step.SETTLING, token)
     staged.abort()
@@ -72,14 +79,46 @@ def settle(
     return StageState.ABORTED
 
 
-def _never_committed(workspace: Workspace, stage: Stage, ended: RefreshChanges) -> bool:
-    """Take a stage away whose commit has not begun, and can then no longer."""
-    if stage.state not in (StageState.OPEN, StageState.QUARANTINED):
-        return False
+def _fenced_off(workspace: Workspace, stage: Stage, staged: StagedTable) -> StageState | None:
+    """Make sure that a commit can no longer land; the state of its stage when it did, or when that cannot be made sure.
+
+    :raises CommitUnknownError: when the fence was refused: that says nothing of the commit it was to keep out.
+    """
     try:
-        return workspace.ledger.move_stage(stage.token, (stage.state,), StageState.ABORTING, ended)
-    except CommitRejectedError:
-        return False  # it began to commit just now
+        fenced = staged.fence()
+    except CommitRejectedError as error:
+        raise CommitUnknownError(f"The commit of stage {stage.token} may still land: {error}") from error
+    version = staged.outcome()
+    if version is not None:
+        record_landed(workspace, stage.token, version)
+        return StageState.COMMITTED
+    if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
+        return StageState.FENCING
+    return None
+
+
+def was_quarantined(workspace: Workspace, token: str) -> bool:
+    """Whether what is, or was, being committed came out of quarantine: there it goes back when it does not land."""
+    refresh = workspace.ledger.get_refresh(token)
+    return refresh is not None and refresh.state is RefreshState.QUARANTINED
+
+
+def _never_committed(workspace: Workspace, stage: Stage, ended: RefreshChanges) -> bool:
+    """Take a stage away whose commit has not begun, and can then no longer.
+
+    :raises CommitRejectedError: when somebody publishes just now what was in quarantine.
+    """
+    match stage.state:
+        case StageState.ABORTING:
+            return True  # whoever moved it there made sure
+        case StageState.QUARANTINED:
+            workspace.ledger.move_stage(stage.token, (stage.state,), StageState.ABORTING, ended)
+            return True
+        case StageState.OPEN:
+            with suppress(CommitRejectedError):  # it began to commit just now
+                workspace.ledger.move_stage(stage.token, (stage.state,), StageState.ABORTING, ended)
+                return True
+    return False
 
 
 def record_landed(workspace: Workspace, token: str, version: Version, seconds: Mapping[str, float] | None = None) -> None:
@@ -96,7 +135,7 @@ def record_landed(workspace: Workspace, token: str, version: Version, seconds: M
         "error": None,
         "seconds": seconds or {},
     }
-    unfinished = (StageState.OPEN, StageState.COMMITTING, StageState.ABORTING)
+    unfinished = (*HOLDING, StageState.ABORTING)
     workspace.ledger.move_stage(token, unfinished, StageState.COMMITTED, succeeded)
 
 

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
-from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 
@@ -104,6 +104,17 @@ class TestStages:
         assert ledger.get_stage("t1") == STAGE
         assert ledger.list_stages() == [STAGE]
 
+    def test_what_the_release_before_gave_up_is_fenced_once_more(self, url: str, ledger: SqlLedger) -> None:
+        for token, opened_at, partition in (("later", NOON + timedelta(hours=1), "1"), ("earlier", NOON, "2")):
+            ledger.open_stage(replace(STAGE, token=token, opened_at=opened_at, partitions=only({"ds": partition})))
+        ledger.move_stage("later", {StageState.OPEN}, StageState.ABORTING)
+        with Database(url).transaction() as connection:
+            connection.exec_driver_sql("ALTER TABLE dt_stages DROP COLUMN ordinal")
+            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0005'")
+        Database(url).upgrade()
+        upgraded = [(stage.token, stage.state, stage.ordinal) for stage in ledger.list_stages()]
+        assert upgraded == [("earlier", "OPEN", 1), ("later", "FENCING", 2)]
+
     def test_an_unknown_token(self, ledger: SqlLedger) -> None:
         assert ledger.get_stage("t1") is None
         assert ledger.list_stages() == []
@@ -173,7 +184,13 @@ class TestStages:
         blockers = ledger.open_stage(replace(STAGE, partitions=WHOLE_TABLE))
         assert [(stage.token, stage.state) for stage in blockers] == [("s1", "OPEN"), ("s2", "COMMITTING"), ("s3", "OPEN")]
 
-    @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
+    def test_a_stage_that_may_still_land_is_in_the_way_of_all_that_do_not_go_beside_it(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(replace(STAGE, token="older"))
+        ledger.move_stage("older", {StageState.OPEN}, StageState.FENCING)
+        assert [(stage.token, stage.state) for stage in ledger.open_stage(STAGE)] == [("older", "FENCING")]
+        assert ledger.open_stage(STAGE, {"older"}) == ()
+
+    @pytest.mark.parametrize("state", sorted(set(StageState) - set(HOLDING)))
     def test_a_stage_that_can_no_longer_publish_is_not_in_the_way(self, ledger: SqlLedger, state: StageState) -> None:
         ledger.open_stage(replace(STAGE, token="older"))
         ledger.move_stage("older", {StageState.OPEN}, state)
@@ -191,8 +208,8 @@ class TestStages:
             )
             ledger.open_stage(stage)
             ledger.move_stage(state, {StageState.OPEN}, state)
-        assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "QUARANTINED", "COMMITTING", "OPEN"]
-        assert [stage.state for stage in ledger.list_stages(TABLE)] == ["QUARANTINED", "COMMITTING"]
+        assert [stage.state for stage in ledger.list_stages()] == ["ABORTING", "FENCING", "QUARANTINED", "COMMITTING", "OPEN"]
+        assert [stage.state for stage in ledger.list_stages(TABLE)] == ["ABORTING", "QUARANTINED", "COMMITTING"]
         assert [stage.state for stage in ledger.list_stages(states=[StageState.ABORTED])] == ["ABORTED"]
         assert ledger.list_stages(replace(TABLE, table="c")) == []
 
@@ -227,12 +244,38 @@ class TestStages:
         ledger.renew_lease("t1", NOON + timedelta(hours=1))
         assert ledger.get_stage("t1") == replace(STAGE, state=state, lease_until=NOON + timedelta(hours=1))
 
-    def test_a_quarantined_stage_is_taken_over_with_a_lease_in_one_step(self, ledger: SqlLedger) -> None:
+    def test_a_quarantined_stage_is_taken_over_with_a_lease_by_one(self, ledger: SqlLedger) -> None:
         ledger.open_stage(STAGE)
         ledger.move_stage("t1", {StageState.OPEN}, StageState.QUARANTINED)
         later = NOON + timedelta(days=3)
-        ledger.move_stage("t1", {StageState.QUARANTINED}, StageState.COMMITTING, process="other/1/2", lease_until=later)
+        assert ledger.resume_stage("t1", "other/1/2", later) == ()
         assert ledger.get_stage("t1") == replace(STAGE, state=StageState.COMMITTING, process="other/1/2", lease_until=later)
+        with pytest.raises(ConflictError, match=r"t1 of .* is no longer in quarantine"):
+            ledger.resume_stage("t1", "another/1/2", later)
+        with pytest.raises(ConflictError, match="unknown to the ledger"):
+            ledger.resume_stage("unknown", "another/1/2", later)
+
+    def test_a_quarantined_stage_is_not_taken_over_beside_one_that_overlaps(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.QUARANTINED)
+        ledger.open_stage(replace(STAGE, token="t2"))
+        assert [stage.token for stage in ledger.resume_stage("t1", "other/1/2", NOON)] == ["t2"]
+        assert ledger.get_stage("t1") == replace(STAGE, state=StageState.QUARANTINED)
+
+    def test_only_the_process_that_holds_a_stage_moves_it(self, ledger: SqlLedger) -> None:
+        ledger.open_stage(STAGE)
+        ledger.move_stage("t1", {StageState.OPEN}, StageState.COMMITTING, held_by=STAGE.process)
+        for to_state in (StageState.COMMITTING, StageState.QUARANTINED):
+            with pytest.raises(CommitRejectedError):
+                ledger.move_stage("t1", {StageState.COMMITTING}, to_state, held_by="other/1/2")
+        assert ledger.get_stage("t1") == replace(STAGE, state=StageState.COMMITTING)
+
+    def test_stages_are_counted_in_the_order_of_their_opening_whatever_the_clocks_say(self, ledger: SqlLedger) -> None:
+        for number in (3, 2, 1):
+            opened = NOON + timedelta(minutes=number)
+            ledger.open_stage(replace(STAGE, token=f"s{number}", partitions=only({"ds": str(number)}), opened_at=opened))
+        ledger.open_stage(replace(STAGE, token="elsewhere", table=replace(TABLE, table="other")))
+        assert {stage.token: stage.ordinal for stage in ledger.list_stages()} == {"s3": 1, "s2": 2, "s1": 3, "elsewhere": 1}
 
     @pytest.mark.parametrize("state", sorted(set(StageState) - {StageState.OPEN, StageState.COMMITTING}))
     def test_a_lease_that_was_lost_stays_lost(self, ledger: SqlLedger, state: StageState) -> None:
@@ -339,6 +382,7 @@ class TestRefreshes:
         with Database(url).transaction() as connection:
             connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
             connection.exec_driver_sql("DROP TABLE dt_source_states")
+            connection.exec_driver_sql("ALTER TABLE dt_stages DROP COLUMN ordinal")
             connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
             connection.exec_driver_sql(written)
         Database(url).upgrade()

@@ -89,7 +89,7 @@ def test_a_commit_that_landed_unrecorded_is_found_however_old(version_bench: Ver
     for number in (3, 4, 5):
         version_bench.refresh(number)
     version_bench.ahead = LATER
-    version_bench.workspace.ledger.move_stage("unrecorded", (StageState.COMMITTED,), StageState.ABORTING)
+    version_bench.workspace.ledger.move_stage("unrecorded", (StageState.COMMITTED,), StageState.FENCING)
     assert expire(version_bench.workspace, NUMBERS).snapshots == 1
     report = sweep(version_bench.workspace)
     assert (report.completed, report.expired) == (("unrecorded",), 2)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -17,18 +20,20 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
     ConfigurationError,
     ConflictError,
     ExpectationError,
     QuarantinedError,
     StageRejectedError,
 )
-from airflow_dynamic_tables.ledger.base import Refresh, StageState
+from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.stages import quarantine
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort
 from airflow_dynamic_tables.services.tables.status import sample
@@ -125,6 +130,11 @@ def files(workspace: Workspace, token: str) -> list[Path]:
     stage = workspace.ledger.get_stage(token)
     assert stage is not None
     return list(Path(stage.location.removeprefix("file://")).rglob("*.parquet"))
+
+
+def publish_elsewhere(workspace: Workspace, token: str, clock: Clock) -> None:
+    """Begin to publish a stage, in a process of which this one knows nothing."""
+    assert workspace.ledger.resume_stage(token, "another machine", clock.time + timedelta(minutes=2)) == ()
 
 
 @pytest.fixture
@@ -240,17 +250,50 @@ def test_a_sweep_finishes_what_the_newer_refresh_did_not(
     assert sweep(workspace).aborted == (quarantined,)
 
 
-def test_a_refresh_that_is_running_does_not_keep_anybody_from_publishing(
+def test_it_is_not_published_beside_a_refresh_of_the_same_partitions(
     workspace: Workspace, quarantined: str, requested: Make
 ) -> None:
     def publish_meanwhile(plan: RefreshPlan) -> None:
-        assert publish(workspace, quarantined).number == 2
-        write_numbers(plan, (*FEW, 3))
+        with pytest.raises(ConflictError, match=r"lake\.sales\.numbers is being refreshed by dag/third/refresh"):
+            publish(workspace, quarantined)
+        write_numbers(plan, (*FEW, 3), {})
 
-    version = run(workspace, requested("third"), publish_meanwhile)
-    assert isinstance(version, Version)
-    assert version.number == 3
-    assert numbers(workspace) == (*FEW, 3)
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("third"), publish_meanwhile)
+    assert publish(workspace, quarantined).number == 2, "what ended in quarantine is in nobody's way"
+
+
+def test_a_refresh_waits_for_its_publication(workspace: Workspace, quarantined: str, requested: Make, clock: Clock) -> None:
+    publish_elsewhere(workspace, quarantined, clock)
+    with pytest.raises(ConflictError, match="is being refreshed by dag/second/refresh"):
+        run(workspace, requested("third"), numbers_job(*MANY))
+
+
+def test_nobody_decides_on_what_somebody_else_publishes(workspace: Workspace, quarantined: str, clock: Clock) -> None:
+    publish_elsewhere(workspace, quarantined, clock)
+    for decide in (publish, partial(reject, reason="no")):
+        with pytest.raises(ConflictError, match=r"Stage second .* is being published by somebody else"):
+            decide(workspace, quarantined)
+    abort(workspace, quarantined, "the Airflow task failed")
+    assert state(workspace, quarantined) == ("COMMITTING", "QUARANTINED")
+    assert len(files(workspace, quarantined)) == 1
+
+
+def test_of_two_who_publish_it_at_once_one_does(workspace: Workspace, quarantined: str) -> None:
+    line = Barrier(2)
+
+    def decide(_: int) -> Version | str:
+        line.wait()
+        try:
+            return publish(workspace, quarantined)
+        except ConflictError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(decide, range(2)))
+    assert {answer.number for answer in answers if isinstance(answer, Version)} == {2}
+    assert numbers(workspace) == FEW
+    assert state(workspace, quarantined) == ("COMMITTED", "SUCCEEDED")
 
 
 def test_of_two_in_quarantine_the_older_may_be_published_before_the_newer_but_not_after(
@@ -286,13 +329,44 @@ def test_a_stage_that_was_tampered_with_is_refused_and_put_back(workspace: Works
     assert publish(workspace, quarantined).number == 2
 
 
-def test_a_publisher_that_died_is_settled_like_any_refresh(workspace: Workspace, quarantined: str, clock: Clock) -> None:
-    lease = clock.time + timedelta(minutes=2)
-    workspace.ledger.move_stage(quarantined, (StageState.QUARANTINED,), StageState.COMMITTING, lease_until=lease, process="")
+def test_what_a_publisher_that_died_left_is_in_quarantine_again(workspace: Workspace, quarantined: str, clock: Clock) -> None:
+    publish_elsewhere(workspace, quarantined, clock)
     assert sweep(workspace).kept == (quarantined,)
+    assert state(workspace, quarantined) == ("COMMITTING", "QUARANTINED"), "it may be alive"
     clock.time += timedelta(minutes=3)
-    assert sweep(workspace).aborted == (quarantined,)
+    assert sweep(workspace).kept == (quarantined,)
+    assert state(workspace, quarantined) == ("QUARANTINED", "QUARANTINED")
     assert numbers(workspace) == MANY
+    publish_elsewhere(workspace, quarantined, clock)
+    clock.time += timedelta(minutes=3)
+    assert publish(workspace, quarantined).number == 2, "and the next one need not wait for a sweep"
+    assert numbers(workspace) == FEW
+
+
+def test_a_publication_that_lost_its_database_for_a_second_changes_nothing(
+    workspace: Workspace, quarantined: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CatalogUnavailableError("gone for a second")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(quarantine, "_check_up_to_date", fail)
+        with pytest.raises(CatalogUnavailableError):
+            publish(workspace, quarantined)
+    assert state(workspace, quarantined) == ("QUARANTINED", "QUARANTINED")
+    assert publish(workspace, quarantined).number == 2
+
+
+def test_a_later_refresh_supersedes_it_whatever_the_clocks_say(workspace: Workspace, requested: Make, clock: Clock) -> None:
+    run(workspace, requested("first"), numbers_job(*MANY))
+    ahead = requested("ahead", schedule_time=clock.time)
+    clock.time += timedelta(hours=1)
+    with pytest.raises(QuarantinedError):
+        run(workspace, ahead, numbers_job(*FEW))
+    clock.time -= timedelta(hours=1)
+    run(workspace, requested("third"), numbers_job(*MANY, 11))
+    assert state(workspace, "ahead") == ("ABORTED", "ABORTED")
+    assert history(workspace, "ahead").error == "superseded by third"
 
 
 def test_tokens_that_are_not_in_quarantine(workspace: Workspace, requested: Make) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
+from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import leases, settling
+from airflow_dynamic_tables.services.stages.landing import land, read_result
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from tests.support.pyarrow_job import write_numbers
@@ -59,12 +66,12 @@ def state_of(workspace: Workspace) -> tuple[StageState, RefreshState, str | None
 def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
     workspace: Workspace, request_: RefreshRequest, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to ABORTING."""
+    """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to FENCING."""
     read_before = stage_of(workspace)
     with monkeypatch.context() as patch:
         patch.setattr(refreshing, "record_landed", lambda *_: None)
         commit(workspace, attempt, refreshing.Steps())
-    workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.ABORTING)
+    workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.FENCING)
     assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
     assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
     assert state_of(workspace) == (StageState.COMMITTED, RefreshState.SUCCEEDED, None)
@@ -114,3 +121,51 @@ def test_who_lost_the_stage_before_it_was_recorded_leaves_no_trace(workspace: Wo
             begin(workspace, request_)
     assert workspace.ledger.list_refreshes() == []
     assert isinstance(run(workspace, RefreshRequest(request_.table, {}, utc_now(), "t2", "o"), write_numbers), Version)
+
+
+def older_of(request: RefreshRequest) -> RefreshRequest:
+    """Another refresh of the whole table, by somebody else, for three days before."""
+    return replace(request, token="t2", owner="somebody else", schedule_time=request.schedule_time - timedelta(days=3))
+
+
+def test_an_older_refresh_does_not_land_over_one_that_was_believed_dead(
+    workspace: Workspace, request_: RefreshRequest, attempt: Attempt
+) -> None:
+    """It is beyond its last look at the ledger, and nobody fenced it off."""
+    workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.ABORTED)
+
+    def write_while_the_other_wakes_up(plan: RefreshPlan) -> None:
+        write_numbers(plan, (7, 8))
+        land(attempt.staged, attempt.plan, read_result(attempt.plan), lambda: None)
+
+    skipped = run(workspace, older_of(request_), write_while_the_other_wakes_up)
+    assert isinstance(skipped, Skipped)
+    assert "would overwrite newer data" in str(skipped.reason)
+    assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
+    refresh = workspace.ledger.get_refresh("t2")
+    assert refresh is not None
+    assert (refresh.state, refresh.reason_code) == (RefreshState.SKIPPED, ReasonCode.ALREADY_FRESH)
+
+
+def test_what_could_not_be_fenced_off_is_in_the_way_until_it_is(
+    workspace: Workspace, request_: RefreshRequest, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: object) -> bool:
+        raise CommitRejectedError("no space left on device")
+
+    commit(workspace, attempt, refreshing.Steps())
+    again = replace(request_, token="t2", schedule_time=utc_now())
+    begun = begin(workspace, again)
+    assert isinstance(begun, Attempt)
+    write_numbers(begun.plan, (7, 8))
+    workspace.ledger.move_stage("t2", (StageState.OPEN,), StageState.COMMITTING)
+    workspace.ledger.renew_lease("t2", utc_now() - timedelta(seconds=1))
+    heir = replace(request_, token="t3", owner="somebody else", schedule_time=utc_now())
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(IcebergStagedTable, "fence", no_room)
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="stage t2 may still land: no space left on device"):
+                run(workspace, heir, write_numbers)
+        assert sweep(workspace).kept == ("t2",)
+    assert isinstance(run(workspace, heir, write_numbers), Version)
+    assert [stage.token for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,))] == ["t2"]
