@@ -123,6 +123,9 @@ class StagedTable(ABC):
     def outcome(self) -> Version | None:
         """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
 
+        That the token is not there proves nothing: other engines make tables forget snapshots. A commit landed also when the
+        table still refers to a file of the stage; its number is 0 when nobody knows it any more.
+
         :raises CatalogUnavailableError: when the metadata cannot be read.
         """
 
@@ -191,10 +194,11 @@ class LakeTable(ABC):
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
 
-    def expire(self, retention: Retention, now: datetime, pinned: Collection[str]) -> int:  # noqa: ARG002
+    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]]) -> int:  # noqa: ARG002
         """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
 
-        :param pinned: tokens and snapshots of versions that stay in any case, and with each the newer ones.
+        :param pinned: called whenever the table was read; gives tokens and snapshots of versions that stay in any case, and with
+            each the newer ones.
         :return: how many snapshots are gone.
         """
         return 0
@@ -202,8 +206,9 @@ class LakeTable(ABC):
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:  # noqa: ARG002
         """Delete files below the table's location that nothing refers to and that have not changed since ``before``.
 
-        :param held: called after the files were listed and before it is read what the table refers to; gives folders of which
-            nothing may be deleted, and what it raises ends the deletion before it began.
+        :param held: called after the files were listed and before it is read what the table refers to, by a format with several
+            versions also after that; gives folders of unfinished stages, of which nothing may be deleted, and what it raises
+            ends the deletion before it began.
         """
         return Deleted()
 

@@ -134,7 +134,7 @@ class RefreshChanges(TypedDict, total=False):
     state: RefreshState
     finished_at: datetime
     data_timestamp: datetime | None
-    version: int
+    version: int | None
     snapshot: str
     partitions: PartitionSet
     rows: int

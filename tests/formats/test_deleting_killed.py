@@ -46,7 +46,7 @@ def test_killed_while_deleting(tmp_path: Path, event: str, count: int) -> None:
     later = datetime.now(UTC) + timedelta(days=30)
     for number in range(4):
         bench.refresh({"1": [number], "2": [2]})
-    assert bench.table.expire(Retention(2, timedelta(days=7)), later, ()) == 2
+    assert bench.table.expire(Retention(2, timedelta(days=7)), later, tuple) == 2
     arguments = [f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", event, str(count)]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr

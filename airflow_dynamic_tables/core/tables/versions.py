@@ -17,10 +17,11 @@ LONGEST_PARTITIONS = 4_000
 class Version:
     """What a commit produced.
 
-    ``number`` counts 1, 2, 3 … within the table, ``snapshot`` is the format's own id of it, ``data_timestamp`` the
-    schedule time up to which the table is fresh (``None`` while only partitions named by hand were refreshed), ``sources``
-    the version of every table the query read. ``partitions`` is what the commit replaced; ``None`` when nobody knows: an earlier
-    release made it, or the set was too large for the metadata of a table (see :func:`recorded`), and the ledger alone has it.
+    ``number`` counts 1, 2, 3 … within the table (0: nobody knows it any more), ``snapshot`` is the format's own id of it,
+    ``data_timestamp`` the schedule time up to which the table is fresh (``None`` while only partitions named by hand were
+    refreshed), ``sources`` the version of every table the query read. ``partitions`` is what the commit replaced; ``None`` when
+    nobody knows: an earlier release made it, or the set was too large for the metadata of a table (see :func:`recorded`), and
+    the ledger alone has it.
     """
 
     number: int

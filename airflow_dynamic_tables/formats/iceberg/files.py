@@ -27,7 +27,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _ManifestMergeManager, _SnapshotProducer
+from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
@@ -36,6 +36,7 @@ from airflow_dynamic_tables.clients.iceberg.content import partition
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.iceberg.producing import InOrder
 
 
 def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
@@ -109,7 +110,7 @@ class _FooterReader:
             self._checked.append(schema)
 
 
-class ReplaceFiles(_SnapshotProducer["ReplaceFiles"]):
+class ReplaceFiles(InOrder["ReplaceFiles"]):
     """One snapshot that takes out the files of the planned partitions and puts in the appended ones.
 
     PyIceberg's own overwrite reads every manifest three times and never lets go of one, so that each commit of a table would

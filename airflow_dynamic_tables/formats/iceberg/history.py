@@ -12,7 +12,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
-from pyiceberg.table.update.snapshot import ExpireSnapshots, _SnapshotProducer
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 
 from airflow_dynamic_tables.clients.files import as_os_errors
@@ -22,8 +22,9 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
-from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
+from airflow_dynamic_tables.formats.commits import TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.producing import InOrder, UpdatedAt, next_ms
 
 _ATTEMPTS = 5
 
@@ -31,7 +32,7 @@ _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
 """Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
 
 
-class RestoreFiles(_SnapshotProducer["RestoreFiles"]):
+class RestoreFiles(InOrder["RestoreFiles"]):
     """One snapshot that refers to the manifests of an earlier one, so that no file is written but their list.
 
     :raises SchemaEvolutionError: when the columns of that snapshot are not the first ones of the table.
@@ -57,19 +58,23 @@ class RestoreFiles(_SnapshotProducer["RestoreFiles"]):
 
 
 def due(table: Table, retention: Retention, now: datetime, pinned: Collection[str]) -> list[int]:
-    """Snapshots that are to be forgotten.
+    """Snapshots that are to be forgotten; the newest version never is.
 
-    Along the lineage everything newer than a kept version stays, for the way to it leads through there. What others wrote goes
-    by the same rule, except branches and tags.
+    What others wrote is no version: it stays while it is newer than a version that is kept whole, except branches and tags,
+    which always stay. Of a table without versions nothing is forgotten.
     """
     lineage = list(tables.lineage(table))
     last, newer, replaced_at = 0, 0, None
     for position, snapshot in enumerate(lineage):
-        is_version = not (snapshot.summary and snapshot.summary.get(FENCE))
-        if _ids(snapshot) & set(pinned) or (is_version and retention.keeps(newer, replaced_at, now)):
+        if _ids(snapshot) & set(pinned):
             last = position
-        if is_version:
-            newer, replaced_at = newer + 1, _time(snapshot)
+        if not (snapshot.summary and snapshot.summary.get(TOKEN)):
+            continue
+        if retention.keeps(newer, replaced_at, now):
+            last = position
+        newer, replaced_at = newer + 1, _time(snapshot)
+    if not newer:
+        return []
     stay = {snapshot.snapshot_id for snapshot in lineage[: last + 1]}
     stay |= {reference.snapshot_id for reference in table.metadata.refs.values()}
     of_lineage = {snapshot.snapshot_id for snapshot in lineage}
@@ -96,8 +101,11 @@ class _Expiry(ExpireSnapshots):
 
     def _commit(self) -> UpdatesAndRequirements:
         updates, _ = super()._commit()
-        head = {"ref": MAIN_BRANCH, "snapshot-id": self._transaction.table_metadata.current_snapshot_id}
-        return updates, (AssertRefSnapshotId.model_validate(head),)
+        metadata = self._transaction._table.metadata
+        head = {"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}
+        return (*updates, UpdatedAt(timestamp_ms=next_ms(metadata))), (  # type: ignore[arg-type]  # see there
+            AssertRefSnapshotId.model_validate(head),
+        )
 
 
 def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:

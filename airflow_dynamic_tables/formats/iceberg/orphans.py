@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import FileIO
@@ -24,6 +24,9 @@ from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
 """Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
 
+LONGEST_COMMIT = timedelta(days=1)
+"""How long a commit under way may take from its first metadata file to the swap."""
+
 log = logging.getLogger(__name__)
 
 
@@ -31,7 +34,11 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.delete_orphans`.
 
     The order is what makes it safe beside refreshes: a file that was there when the files were listed is either of a stage
-    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
+    that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's. It is asked again what
+    is held once the table was read: a restoration that nobody knew of before has read the table after that, or says so now.
+
+    A commit under way has written metadata that nothing refers to yet. While a stage is unfinished, metadata goes only when the
+    newest file is a day younger, whatever the clock here says.
     """
     table = tables.load(store, path)
     if table is None:
@@ -39,8 +46,9 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     location = table.location().rstrip("/")
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
-    folders = tuple(f"{plain_path(folder)}/" for folder in held())
+    unfinished = {*held()}
     table = tables.load(store, path)
+    unfinished |= {*held()}
     if table is None or table.location().rstrip("/") != location:
         return Deleted()
     used = {plain_path(uri) for uri in _references(table)}
@@ -51,19 +59,28 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     if stranger := _other_table(table, entries, used):
         log.warning("%s is of another table than %s, in the same folder; nothing in it is deleted.", stranger, path)
         return Deleted()
-    root = plain_path(location)
-    return delete_entries(
-        location,
-        [
-            entry
-            for entry in entries
-            if entry.changed_at is not None
-            and entry.changed_at < before
-            and entry.path not in used
-            and not f"{entry.path}/".startswith(folders)
-            and _is_ours(entry, root)
-        ],
-    )
+    free = [entry for entry in entries if entry.path not in used]
+    return delete_entries(location, _old(free, plain_path(location), before, unfinished, _newest(entries)))
+
+
+def _old(entries: Sequence[Entry], root: str, before: datetime, unfinished: Collection[str], newest: datetime) -> Iterator[Entry]:
+    """Those of a table's own files that are old enough to go.
+
+    :param unfinished: folders of stages whose commits may be under way.
+    :param newest: when the newest file was written, by the clock of the storage.
+    """
+    folders = tuple(f"{plain_path(folder)}/" for folder in unfinished)
+    metadata_before = min(before, newest - LONGEST_COMMIT) if unfinished else before
+    for entry in entries:
+        limit = metadata_before if entry.path.startswith(f"{root}/metadata/") else before
+        is_old = entry.changed_at is not None and entry.changed_at < limit
+        if is_old and not f"{entry.path}/".startswith(folders) and _is_ours(entry, root):
+            yield entry
+
+
+def _newest(entries: Sequence[Entry]) -> datetime:
+    """When the newest file was written, by the clock of the storage."""
+    return max((entry.changed_at for entry in entries if entry.changed_at is not None), default=datetime.max.replace(tzinfo=UTC))
 
 
 def _other_table(table: Table, entries: Sequence[Entry], used: Collection[str]) -> str | None:

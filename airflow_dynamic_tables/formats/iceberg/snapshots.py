@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from itertools import dropwhile
+from urllib.parse import quote
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile, FileFormat
@@ -25,6 +28,9 @@ from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, PARTITIONS, SOURCES, TOKEN
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
+LATEST = "dynamic-tables.latest"
+"""Property of a table with what the summary of its latest version says."""
+
 
 def load(store: IcebergStore, path: ObjectPath) -> Table | None:
     """A table of the catalog as it is now; ``None`` when there is none.
@@ -41,22 +47,38 @@ def load(store: IcebergStore, path: ObjectPath) -> Table | None:
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:
-    """The current snapshot, its parent, and so on."""
+    """The current snapshot, its parent, and so on; where one was forgotten, the newest that is older comes next."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    older = iter(sorted(known.values(), key=_order, reverse=True))
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
-        snapshot = known.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+        parent = known.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+        snapshot = parent or next(dropwhile(partial(_is_not_before, snapshot), older), None)
+
+
+def _order(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms
+
+
+def _is_not_before(newer: Snapshot, snapshot: Snapshot) -> bool:
+    return _order(snapshot) >= _order(newer)
 
 
 def versions(table: Table) -> Iterator[Version]:
-    """The table's versions, newest first, along the lineage of its current snapshot."""
+    """The table's versions that are kept, newest first, along the lineage of its current snapshot."""
     return filter(None, map(_version, lineage(table)))
 
 
 def current(table: Table | None) -> Version | None:
-    """The current version; ``None`` before the first commit."""
-    return next(versions(table), None) if table is not None else None
+    """The current version, also when another engine made its snapshot forgotten; ``None`` before the first commit."""
+    if table is None:
+        return None
+    kept, latest = next(versions(table), None), _remembered(table)
+    if kept is None or latest is None:
+        return kept or latest
+    is_forgotten = table.snapshot_by_id(int(latest.snapshot)) is None
+    return latest if is_forgotten and latest.number > kept.number else kept
 
 
 def is_new(table: Table) -> bool:
@@ -64,31 +86,76 @@ def is_new(table: Table) -> bool:
     return not table.schema().fields
 
 
-def next_number(table: Table | None) -> int:
+def next_number(table: Table) -> int:
     """The number of the next version: above any that is still known, even when somebody went back with another tool."""
-    summaries = [snapshot.summary for snapshot in (table.snapshots() if table is not None else []) if snapshot.summary]
-    return 1 + max((int(summary.get(NUMBER) or 0) for summary in summaries), default=0)
+    latest = _remembered(table)
+    numbers = [int(snapshot.summary.get(NUMBER) or 0) for snapshot in table.snapshots() if snapshot.summary]
+    return 1 + max([*numbers, latest.number if latest is not None else 0])
 
 
 def find(table: Table | None, token: str) -> Version | None:
-    """The version that a token's commit made."""
-    snapshots = table.snapshots() if table is not None else []
-    return next((_version(found) for found in snapshots if found.summary and found.summary.get(TOKEN) == token), None)
+    """The version that a token's commit made, if the table still knows the token."""
+    if table is None:
+        return None
+    made = (snapshot for snapshot in table.snapshots() if snapshot.summary and snapshot.summary.get(TOKEN) == token)
+    latest = _remembered(table)
+    return next(map(_version, made), None) or (latest if latest is not None and latest.token == token else None)
+
+
+def find_files(table: Table | None, token: str) -> Version | None:
+    """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0.
+
+    Another engine may make the table forget a snapshot, and with it the token, while newer ones still refer to the files.
+    """
+    if table is None:
+        return None
+    stage, seen = f"/data/{quote(token, safe='')}/", set[str]()
+    for snapshot in reversed(table.snapshots()):
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+            if entry := next((entry for entry in entries if stage in entry.data_file.file_path), None):
+                return Version(0, token, str(entry.snapshot_id or ""), None, _time(snapshot.timestamp_ms))
+    return None
 
 
 def _version(snapshot: Snapshot) -> Version | None:
     summary = snapshot.summary
-    if summary is None or (token := summary.get(TOKEN)) is None:
+    if summary is None or summary.get(TOKEN) is None:
         return None
+    return _version_of(summary.additional_properties, str(snapshot.snapshot_id), snapshot.timestamp_ms)
+
+
+def _version_of(told: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
     return Version(
-        number=int(summary.get(NUMBER) or 0),
-        token=token,
-        snapshot=str(snapshot.snapshot_id),
-        data_timestamp=datetime.fromisoformat(fresh) if (fresh := summary.get(DATA_TIMESTAMP)) else None,
-        committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-        sources=json.loads(summary.get(SOURCES) or "{}"),
-        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := summary.get(PARTITIONS)) else None,
+        number=int(told.get(NUMBER) or 0),
+        token=told[TOKEN],
+        snapshot=snapshot,
+        data_timestamp=datetime.fromisoformat(fresh) if (fresh := told.get(DATA_TIMESTAMP)) else None,
+        committed_at=_time(committed_ms),
+        sources=json.loads(told.get(SOURCES) or "{}"),
+        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := told.get(PARTITIONS)) else None,
     )
+
+
+def _remembered(table: Table) -> Version | None:
+    """The latest version as the properties of the table tell of it: expiry and ``CREATE OR REPLACE`` leave them be."""
+    if (text := table.properties.get(LATEST)) is None:
+        return None
+    told = json.loads(text)
+    return _version_of(told["summary"], told["snapshot"], told["timestamp-ms"])
+
+
+def remember(transaction: Transaction, summary: Mapping[str, str], snapshot_id: int, timestamp_ms: int) -> None:
+    """Write the version that a transaction makes into the properties of the table, too."""
+    latest = {"snapshot": str(snapshot_id), "timestamp-ms": timestamp_ms, "summary": dict(summary)}
+    transaction.set_properties({LATEST: json.dumps(latest, sort_keys=True)})
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:

@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
-from airflow_dynamic_tables.clients.files import delete_folder
+from airflow_dynamic_tables.clients.files import as_os_errors, delete_folder
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -28,7 +28,6 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
-    FENCE,
     check_partition_keys,
     check_result,
     check_rows,
@@ -41,6 +40,7 @@ from airflow_dynamic_tables.formats.iceberg.creation import load_or_make
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles
 from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
+from airflow_dynamic_tables.formats.iceberg.producing import FenceOff
 
 
 class IcebergStagedTable(StagedTable):
@@ -79,7 +79,12 @@ class IcebergStagedTable(StagedTable):
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
-        return tables.find(tables.load(self._store, self._path), self._token)
+        table = tables.load(self._store, self._path)
+        try:
+            with as_os_errors():
+                return tables.find(table, self._token) or tables.find_files(table, self._token)
+        except OSError as error:
+            raise CatalogUnavailableError(f"Cannot read the metadata of {self._path}: {error}") from error
 
     def fence(self) -> bool:
         """See :meth:`StagedTable.fence`: an empty snapshot moves the table on, so that an older base no longer fits."""
@@ -93,9 +98,8 @@ class IcebergStagedTable(StagedTable):
         if tables.find(table, self._token):
             return True
         transaction = tables.without_retries(table).transaction()
-        fence = transaction.update_snapshot(snapshot_properties={FENCE: self._token}).fast_append()
         with preparing(self._path):
-            fence.commit()
+            FenceOff(transaction, table.io, self._token).commit()
         return swap(transaction, self._path) or None
 
     def abort(self) -> None:
@@ -112,7 +116,9 @@ class IcebergStagedTable(StagedTable):
         check_result(request, self._token, self._folder(table))
         transaction = self._evolution(table, request)
         added = self._data_files(transaction, table.io, request)
-        producer = ReplaceFiles(transaction, table.io, request.partitions, self._summary(table, request))
+        summary = self._summary(table, request)
+        producer = ReplaceFiles(transaction, table.io, request.partitions, summary)
+        tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
         for file in added:
             producer.append_data_file(file)
         producer.commit()
@@ -122,7 +128,9 @@ class IcebergStagedTable(StagedTable):
         old = kept_version(tables.versions(table), number, self._path)
         transaction = tables.without_retries(table).transaction()
         summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
-        RestoreFiles(transaction, table.io, int(old.snapshot), summary).commit()
+        producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
+        tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
+        producer.commit()
         return transaction
 
     def _evolution(self, table: Table, request: CommitRequest) -> Transaction:

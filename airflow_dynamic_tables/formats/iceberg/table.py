@@ -78,9 +78,9 @@ class IcebergTable(LakeTable):
         first: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
         return first
 
-    def expire(self, retention: Retention, now: datetime, pinned: Collection[str]) -> int:
+    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]]) -> int:
         """See :meth:`LakeTable.expire`."""
-        return expire(self._store, self._path, lambda table: due(table, retention, now, pinned))
+        return expire(self._store, self._path, lambda table: due(table, retention, now, pinned()))
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""

@@ -46,7 +46,7 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
         return Expired()
     table = workspace.table(identifier, entry.format)
     now = workspace.now()
-    snapshots = table.expire(Retention.parse(entry.options), now, _pinned(workspace, identifier))
+    snapshots = table.expire(Retention.parse(entry.options), now, lambda: _pinned(workspace, identifier))
     try:
         deleted = table.delete_orphans(now - ORPHAN_AGE, lambda: _held(workspace, identifier))
     except ConflictError as error:

@@ -128,7 +128,7 @@ def record_landed(workspace: Workspace, token: str, version: Version, seconds: M
     """
     succeeded: RefreshChanges = {
         "state": RefreshState.SUCCEEDED,
-        "version": version.number,
+        "version": version.number or None,
         "snapshot": version.snapshot,
         "data_timestamp": version.data_timestamp,
         "finished_at": workspace.now(),

@@ -42,7 +42,7 @@ def rows(bench: Bench, version: int) -> list[int]:
 
 
 def expire(bench: Bench, *pinned: str, retention: Retention = TWO) -> int:
-    return bench.table.expire(retention, soon(), pinned)
+    return bench.table.expire(retention, soon(), lambda: pinned)
 
 
 def orphans(bench: Bench, *held: str) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def test_young_versions_and_young_files_stay(bench: Bench) -> None:
     for number in range(4):
         bench.refresh({"1": [number]})
     now = datetime.now(UTC)
-    assert bench.table.expire(TWO, now + 6 * DAY, ()) == 0
+    assert bench.table.expire(TWO, now + 6 * DAY, tuple) == 0
     assert expire(bench) == 2
     deleted = bench.table.delete_orphans(now - DAY, lambda: ())
     assert (deleted.files, deleted.bytes) == (0, 0)
@@ -204,6 +204,56 @@ def test_files_of_a_stage_that_is_held_stay(bench: Bench) -> None:
     assert not Path(dead.begin().removeprefix("file://")).exists()
     bench.commit(living, result)
     assert bench.rows() == {"1": [1], "2": [2]}
+
+
+def test_metadata_of_a_commit_under_way_stays_whatever_the_clock_says(bench: Bench) -> None:
+    """The commit has written its manifests when files are deleted by somebody whose clock is a month ahead."""
+    bench.refresh({"1": [1]})
+    staged = bench.stage("running", "1")
+    result = bench.write(staged, {"1": [2]})
+    held = staged.begin()
+
+    def tidied_up_meanwhile() -> None:
+        orphans(bench, held)
+
+    bench.commit(staged, result, tidied_up_meanwhile)
+    assert bench.rows() == {"1": [2]}
+    assert [rows(bench, number) for number in (1, 2)] == [[1], [2]]
+
+
+def test_a_restoration_that_begins_while_files_are_sorted_out_keeps_its_files(bench: Bench) -> None:
+    """It has read the table before its version was forgotten, and is recorded after it was asked what is held."""
+    for number in (1, 2, 3):
+        bench.refresh({"1": [number]})
+    told: list[str] = []
+
+    def held() -> list[str]:
+        if told:
+            raise ConflictError("a version is being restored")
+        told.append("nothing")
+        return []
+
+    def tidied_up_meanwhile() -> None:
+        assert expire(bench, retention=Retention(1, DAY)) == 2
+        with pytest.raises(ConflictError, match="is being restored"):
+            bench.table.delete_orphans(soon(), held)
+
+    restore(bench, 1, before=tidied_up_meanwhile)
+    assert bench.rows() == {"1": [1]}
+
+
+def test_what_is_pinned_is_asked_again_when_the_table_changed_meanwhile(bench: Bench) -> None:
+    first = bench.refresh({"1": [1]})
+    bench.refresh({"1": [2]})
+    bench.refresh({"1": [3]})
+    asked: list[Version] = []
+
+    def pinned() -> list[str]:
+        asked.append(bench.refresh({"1": [4]}) if not asked else first)
+        return [] if len(asked) == 1 else [first.token]
+
+    assert bench.table.expire(TWO, soon(), pinned) == 0
+    assert numbers(bench) == [1, 2, 3, 4]
 
 
 def test_what_the_ledger_refuses_ends_the_deletion(bench: Bench, tmp_path: Path) -> None:

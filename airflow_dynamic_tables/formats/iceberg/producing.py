@@ -1,0 +1,65 @@
+"""Snapshots that are younger than all before them, whatever the clock says.
+
+Other engines refuse a table whose snapshots, or whose metadata files, are not in the order of their times.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any, Generic
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements, _apply_table_update
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
+from pyiceberg.typedef import IcebergBaseModel
+
+from airflow_dynamic_tables.formats.commits import FENCE
+
+
+def next_ms(metadata: TableMetadata) -> int:
+    """The time of the next change of a table, in milliseconds: now, or just after the last one when the clock is behind."""
+    times = (
+        metadata.last_updated_ms,
+        *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:]),
+        *(snapshot.timestamp_ms for snapshot in metadata.snapshots[-1:]),
+    )
+    return max(int(time.time() * 1000), *(last + 1 for last in times))
+
+
+class InOrder(_SnapshotProducer[U], Generic[U]):
+    """A snapshot that is younger than all before it."""
+
+    @cached_property
+    def timestamp_ms(self) -> int:
+        """When it is made, in milliseconds."""
+        return next_ms(self._transaction._table.metadata)
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = super()._commit()
+        dated = tuple(self._dated(update) if isinstance(update, AddSnapshotUpdate) else update for update in updates)
+        return dated, requirements
+
+    def _dated(self, update: AddSnapshotUpdate) -> AddSnapshotUpdate:
+        return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": self.timestamp_ms}))
+
+
+class FenceOff(InOrder["FenceOff"], _FastAppendFiles):
+    """An empty snapshot, so that a commit which is under way no longer fits the table."""
+
+    def __init__(self, transaction: Transaction, io: FileIO, token: str) -> None:
+        super().__init__(Operation.APPEND, transaction, io, snapshot_properties={FENCE: token})
+
+
+class UpdatedAt(IcebergBaseModel):
+    """A change of a table's metadata that says when it was made; without it PyIceberg asks the clock."""
+
+    timestamp_ms: int
+
+
+@_apply_table_update.register(UpdatedAt)
+def _updated_at(update: UpdatedAt, base_metadata: TableMetadata, _: Any) -> TableMetadata:  # type: ignore[misc]  # not in its list
+    return base_metadata.model_copy(update={"last_updated_ms": update.timestamp_ms})

@@ -1,0 +1,101 @@
+"""What other engines do to a table does not make it forget its versions, nor make files look like nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.core.tables.retention import Retention
+from tests.support.benches.staging import NOON, Bench
+
+FEW = Retention(versions_to_keep=2, version_max_age=timedelta(days=1))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
+    catalog.open()
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def bench(catalog: SqlCatalog) -> Bench:
+    return Bench(catalog.stores()[0])
+
+
+def loaded(catalog: SqlCatalog) -> Table:
+    return catalog.iceberg.load_table(("sales", "revenue"))
+
+
+def append(catalog: SqlCatalog, day: str) -> None:
+    """Another engine writes."""
+    schema = pa.schema([("ds", pa.string()), ("n", pa.int64())])
+    loaded(catalog).append(pa.table({"ds": [day], "n": [0]}, schema))
+
+
+def forget_all_but_the_last(catalog: SqlCatalog) -> None:
+    """Another engine expires snapshots."""
+    table = loaded(catalog)
+    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in table.snapshots()[:-1]]).commit()
+
+
+def test_a_commit_whose_snapshot_another_engine_forgot_is_found_by_its_files(bench: Bench, catalog: SqlCatalog) -> None:
+    version = bench.commit(staged := bench.stage("unrecorded", "1"), bench.write(staged, {"1": [1]}))
+    bench.refresh({"2": [2]}, "2")
+    forget_all_but_the_last(catalog)
+    found = bench.stage("unrecorded").outcome()
+    assert found is not None
+    assert (found.token, found.snapshot, found.number) == ("unrecorded", version.snapshot, 0)
+    assert bench.stage("another").outcome() is None
+    assert bench.rows() == {"1": [1], "2": [2]}
+
+
+def test_the_latest_version_stands_when_another_engine_forgot_its_snapshot(bench: Bench, catalog: SqlCatalog) -> None:
+    bench.refresh({"1": [1]}, at=NOON)
+    version = bench.commit(staged := bench.stage("t2"), bench.write(staged, {"1": [2]}), at=NOON + timedelta(days=1))
+    append(catalog, "9")
+    forget_all_but_the_last(catalog)
+    assert bench.table.current() == version
+    assert bench.stage("t2").outcome() == version
+    assert bench.table.versions() == [], "its rows cannot be read alone any more"
+    following = bench.refresh({"1": [3]}, at=NOON)
+    assert (following.number, following.data_timestamp) == (3, version.data_timestamp)
+
+
+def test_the_newest_version_never_expires_however_much_others_write(bench: Bench, catalog: SqlCatalog) -> None:
+    version = bench.refresh({"1": [1]})
+    for day in "56789":
+        append(catalog, day)
+    later = datetime.now(UTC) + timedelta(days=400)
+    assert bench.table.expire(FEW, later, tuple) == 0
+    assert (bench.table.current(), bench.table.versions()) == (version, [version])
+    assert bench.refresh({"1": [2]}).number == 2
+
+
+def test_a_table_that_another_engine_replaced_still_has_its_versions(bench: Bench, catalog: SqlCatalog) -> None:
+    """``CREATE OR REPLACE TABLE`` ends the lineage: its snapshot has no parent."""
+    version = bench.refresh({"1": [1]})
+    loaded(catalog).manage_snapshots().remove_branch("main").commit()
+    append(catalog, "9")
+    assert loaded(catalog).current_snapshot().parent_snapshot_id is None
+    assert bench.table.current() == version
+    forget_all_but_the_last(catalog)
+    assert bench.table.current() == version
+    assert bench.refresh({"1": [2]}).number == 2
+
+
+def test_a_table_without_versions_forgets_nothing(bench: Bench, catalog: SqlCatalog) -> None:
+    bench.stage("t1").begin()
+    with loaded(catalog).update_schema() as update:
+        update.union_by_name(pa.schema([("ds", pa.string()), ("n", pa.int64())]))
+    append(catalog, "1")
+    append(catalog, "2")
+    assert bench.table.expire(FEW, datetime.now(UTC) + timedelta(days=400), tuple) == 0
