@@ -19,6 +19,8 @@ from hive_metastore.ttypes import SerDeInfo, StorageDescriptor, Table
 from airflow_dynamic_tables.catalog.encoding import decode, encode
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, TableStatistics
 from airflow_dynamic_tables.clients.metastore.tables import (
+    IDENTITY,
+    KIND,
     PREFIX,
     PROVIDER,
     REVISION,
@@ -39,9 +41,6 @@ from airflow_dynamic_tables.clients.metastore.tables import (
 from airflow_dynamic_tables.core.identifiers import ObjectPath, quote
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
-
-KIND = "dynamic_tables_kind"
-"""Parameter by which dynamic tables are listed; the metastore's filters know neither dash nor dot."""
 
 STATISTICS = {"rows": "numRows", "bytes": "totalSize", "files": "numFiles"}
 """Parameters where Hive and Spark keep the size of a table or partition."""
@@ -98,6 +97,7 @@ def update(catalog: str, hive_table: Table, table: AnyTable) -> None:
         **split_parameter(_VALUE, json.dumps(value, sort_keys=True)),
         KIND: value["kind"],
         REVISION: uuid4().hex,
+        IDENTITY: parameters.get(IDENTITY) or uuid4().hex,
     }
     hive_table.parameters.pop("comment", None)
     if table.comment is not None:

@@ -10,10 +10,10 @@ from hive_metastore.ttypes import Table
 
 from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
-from airflow_dynamic_tables.catalog.hive.encoding import KIND, adopted, from_hive, to_hive, update
+from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, to_hive, update
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, Session, is_legal
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
-from airflow_dynamic_tables.clients.metastore.tables import REVISION
+from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
@@ -63,11 +63,15 @@ class HiveTables:
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """Make a table, dynamic table or view.
 
+        The folder of a dynamic table has a name that no other folder has: a table that is renamed keeps its folder, and the
+        next one of the old name must not share it; neither must a table of that name in another metastore.
+
         :raises UnsupportedError: when a Hive table cannot have that name, those types or those properties.
         """
         database = self.databases.load(path.database)
         self.session.check_name("table", path.name, MAX_NAME)
-        created = to_hive(self.session.catalog, path, table, f"{database.locationUri}/{path.name}")
+        folder = f"{path.name}-{uuid4().hex}" if isinstance(table, CatalogDynamicTable) else path.name
+        created = to_hive(self.session.catalog, path, table, f"{database.locationUri}/{folder}")
         if not isinstance(table, CatalogView) and not table.partition_keys:
             created.parameters["DO_NOT_UPDATE_STATS"] = "true"
         try:

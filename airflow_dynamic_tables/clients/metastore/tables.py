@@ -22,6 +22,12 @@ PREFIX = "dynamic-tables."
 REVISION = f"{PREFIX}revision"
 """Parameter that every change made by this package gives a new value: what compare-and-swap compares."""
 
+IDENTITY = f"{PREFIX}id"
+"""Parameter that is given once and says which table this is, whatever its name and its metastore."""
+
+KIND = "dynamic_tables_kind"
+"""Parameter by which dynamic tables are listed; the metastore's filters know neither dash nor dot."""
+
 SNAPSHOT = f"{PREFIX}snapshot"
 """Parameter with the id of the current version; a commit sets it."""
 

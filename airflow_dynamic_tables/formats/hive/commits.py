@@ -132,11 +132,14 @@ class PartitionCommits:
             return TOKEN in (found.parameters or {})
         return self.find_mark(commit.version.token) is not None
 
-    def find_mark(self, token: str) -> Partition | None:
-        """A partition that the commit of that token altered."""
+    def find_mark(self, token: str) -> Partition | Table | None:
+        """A partition that the commit of that token altered, or that leads to its rows; or the table, if it has no partitions."""
         table = tables.load(self._metastore, self._path)
-        found = self.partitions(table).values() if table is not None and table.partitionKeys else ()
-        return next((one for one in found if (one.parameters or {}).get(TOKEN) == token), None)
+        if table is None:
+            return None
+        stage = tables.stage_of(tables.root(table), token)
+        marked = self.partitions(table).values() if table.partitionKeys else (table,)
+        return next((one for one in marked if (one.parameters or {}).get(TOKEN) == token or tables.is_read(one, stage)), None)
 
     def complete(self, commit: Pending) -> None:
         """Record in the table that a commit landed; idempotent."""

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from hive_metastore.ttypes import Table
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path, read_text, write_text
+from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.clients.metastore.tables import file_uri
+from airflow_dynamic_tables.clients.metastore.tables import KIND, file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
+from airflow_dynamic_tables.formats.hive.records import claim, marks_folder, owners, replaced_since, undone
 
-_REPLACED = "_replaced.json"
-"""File in a stage that says which folders its commit takes the place of; as old as the commit."""
-
-
-def write_replaced(stage: str, locations: Iterable[str]) -> None:
-    """Say, before a commit, which folders it takes the place of."""
-    write_text(f"{stage}/{_REPLACED}", json.dumps([file_uri(location) for location in locations]))
+log = logging.getLogger(__name__)
 
 
 def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
@@ -34,18 +29,52 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     that is unfinished now, or of one whose commit landed before and so is referred to now, or nobody's.
     """
     table = tables.load(metastore, path)
-    if table is None:
+    if table is None or tables.identity(table) is None:  # its next commit gives it an id
         return Deleted()
     location = f"{tables.root(table)}/{tables.VERSIONS}"
-    found = list_entries(location)
+    entries = list_entries(location)
     trace(Step.LISTED, str(path))
     kept = {plain_path(folder) for folder in held()}
     used = {plain_path(folder) for folder in _used(metastore, path) if tables.is_below(folder, location)}
-    if used and found and not any(_is_in(entry, used) for entry in found):
+    if used and entries and not any(_is_in(entry, used) for entry in entries):
         raise ConfigurationError(f"The files of {path} are not listed below {location} as the table spells them; none goes.")
-    kept |= used | {plain_path(folder) for folder in _young(found, location, before)}
-    old = [entry for entry in found if entry.changed_at is not None and entry.changed_at < before]
-    return delete_entries(location, [entry for entry in old if not _is_in(entry, kept)])
+    kept |= used | {plain_path(folder) for folder in (marks_folder(location), *replaced_since(entries, location, before))}
+    if (lost := undone(table)) is not None:
+        log.warning("Version %s of %s is not in the metastore any more; its files stay.", lost.number, path)
+        kept.add(plain_path(tables.stage_of(tables.root(table), lost.token)))
+    old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
+    orphans = [entry for entry in old if not _is_in(entry, kept)]
+    if not orphans or not _is_alone(metastore, table, entries, before):
+        return Deleted()
+    return delete_entries(location, orphans)
+
+
+def _is_alone(metastore: Metastore, table: Table, entries: Collection[Entry], before: datetime) -> bool:
+    """Whether the folder is this table's only; it was marked a while ago, so that others who share it had time to mark it, too.
+
+    Tables that the first release made share a folder when one has been renamed, or when two metastores have one warehouse.
+    """
+    root, own = tables.root(table), tables.identity(table)
+    marks = owners(entries, f"{root}/{tables.VERSIONS}", before)
+    others = [*(mark for mark in marks if mark != own), *_neighbours(metastore, table)]
+    if others:
+        log.warning("%s.%s shares %s with %s; nothing is deleted there.", table.dbName, table.tableName, root, ", ".join(others))
+    elif own not in marks:
+        claim(table)
+    return not others and marks.get(str(own), False)
+
+
+def _neighbours(metastore: Metastore, table: Table) -> list[str]:
+    """Other dynamic tables of the metastore that lie in the folder of a table, too."""
+    root = tables.root(table)
+    neighbours: list[str] = []
+    for database in metastore.ask("get_all_databases"):
+        names = metastore.ask("get_table_names_by_filter", database, f'hive_filter_field_params__{KIND} = "dynamic_table"', -1)
+        others = [name for name in names if (database, name) != (table.dbName, table.tableName)]
+        for other in metastore.ask("get_table_objects_by_name", database, others) if others else ():
+            if tables.is_at(other.sd.location, root) or tables.is_below(other.sd.location, root):
+                neighbours.append(f"{database}.{other.tableName}")
+    return neighbours
 
 
 def _used(metastore: Metastore, path: ObjectPath) -> list[str]:
@@ -55,15 +84,6 @@ def _used(metastore: Metastore, path: ObjectPath) -> list[str]:
         return []
     partitions = PartitionCommits(metastore, path).partitions(table).values() if table.partitionKeys else ()
     return [file_uri(one.sd.location).rstrip("/") for one in (table, *partitions) if one.sd.location]
-
-
-def _young(found: Sequence[Entry], location: str, before: datetime) -> list[str]:
-    """Folders that were replaced after that time."""
-    root, folders = plain_path(location), []
-    for entry in found:
-        if entry.path.endswith(f"/{_REPLACED}") and entry.changed_at is not None and entry.changed_at >= before:
-            folders += json.loads(read_text(f"{location}{entry.path[len(root) :]}"))
-    return folders
 
 
 def _is_in(entry: Entry, folders: Collection[str]) -> bool:

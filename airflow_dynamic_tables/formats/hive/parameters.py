@@ -3,6 +3,7 @@
 All of it stands in parameters of the table::
 
     dynamic-tables.revision      new with every change; what compare-and-swap compares (the catalog changes it, too)
+    dynamic-tables.id            which table this is, whatever it is called and wherever it is known
     dynamic-tables.location      the folder of the table, which stays the same while versions come and go
     dynamic-tables.snapshot      the token of the current version
     dynamic-tables.version.<n>   what commit n recorded; the newest ones are kept
@@ -12,15 +13,17 @@ All of it stands in parameters of the table::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from urllib.parse import quote
 from uuid import uuid4
 
 from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import (
+    IDENTITY,
     REVISION,
     SNAPSHOT,
     columns_of,
@@ -36,7 +39,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.formats.commits import NUMBER, fresh_until
+from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN, fresh_until
 from airflow_dynamic_tables.formats.fingerprints import schema_digest
 
 LOCATION = "dynamic-tables.location"
@@ -111,15 +114,60 @@ def revision(table: Table) -> str | None:
     return (table.parameters or {}).get(REVISION)
 
 
+def identity(table: Table) -> str | None:
+    """Which table this is; ``None`` when nothing of this release has changed it yet."""
+    return (table.parameters or {}).get(IDENTITY)
+
+
 def root(table: Table) -> str:
     """The folder of a table, below which all its versions are."""
     parameters = table.parameters or {}
     return file_uri(parameters.get(LOCATION) or table.sd.location).rstrip("/")
 
 
+def stage_of(root: str, token: str) -> str:
+    """The folder of a token's stage in the folder of its table."""
+    return f"{root}/{VERSIONS}/{quote(token, safe='')}"
+
+
+def data_of(stage: str) -> str:
+    """Where the rows of a stage are; a partition or a table leads there, or into it, from its commit on."""
+    return f"{stage}/data"
+
+
+def is_read(one: Table | Partition, stage: str) -> bool:
+    """Whether a table or partition leads to rows of a stage."""
+    return is_at(one.sd.location, data_of(stage)) or is_below(one.sd.location, data_of(stage))
+
+
+def is_of(table: Table, one: Table | Partition, token: str) -> bool:
+    """Whether the commit of a token changed a table or partition: it leads to its rows, or was emptied by it."""
+    stage = stage_of(root(table), token)
+    was_emptied = (one.parameters or {}).get(TOKEN) == token and left_in(table, one.sd.location) == stage
+    return is_read(one, stage) or was_emptied
+
+
+def torn(table: Table, parts: Iterable[Table | Partition]) -> list[str]:
+    """Locations whose parameters tell of another commit: the metastore reads the two by two statements, each of its own moment.
+
+    :param parts: partitions of the table, or itself when it has none.
+    """
+    return [one.sd.location for one in parts if one.sd.location and not _is_whole(table, one)]
+
+
+def _is_whole(table: Table, one: Table | Partition) -> bool:
+    parameters = one.parameters or {}
+    token = parameters.get(SNAPSHOT if one is table else TOKEN)
+    if token is None:
+        return left_in(table, one.sd.location) is not None or not is_below(one.sd.location, f"{root(table)}/{VERSIONS}")
+    stage = stage_of(root(table), token)
+    return is_read(one, stage) if one is table or ROWS in parameters else is_at(one.sd.location, f"{stage}/{EMPTY}")
+
+
 def renew(table: Table) -> None:
     """Give a table a new revision, so that whoever read the old one can no longer change it."""
-    table.parameters = {**(table.parameters or {}), REVISION: uuid4().hex, LOCATION: root(table)}
+    known = identity(table) or uuid4().hex
+    table.parameters = {**(table.parameters or {}), REVISION: uuid4().hex, IDENTITY: known, LOCATION: root(table)}
 
 
 def set_pending(table: Table, commit: Pending | None) -> None:
@@ -146,18 +194,26 @@ def add_version(table: Table, version: Version, columns: Sequence[Column], comme
     set_pending(table, None)
 
 
-def next_version(table: Table, token: str, request: CommitRequest) -> Version:
-    """The version that a commit of that token makes of a table."""
+def next_version(table: Table, token: str, request: CommitRequest, lost: Version | None) -> Version:
+    """The version that a commit of that token makes of a table.
+
+    :param lost: the last version, when the table does not know it any more; number and data timestamp go on from it.
+    """
     last = next(reversed(versions(table)), None)
     return Version(
-        number=last.number + 1 if last is not None else 1,
+        number=next_number(table, lost),
         token=token,
         snapshot=token,
-        data_timestamp=fresh_until(request.data_timestamp, last),
+        data_timestamp=fresh_until(fresh_until(request.data_timestamp, last), lost),
         committed_at=datetime.now(UTC),
         sources=dict(request.sources),
         partitions=recorded(request.partitions),
     )
+
+
+def next_number(table: Table, lost: Version | None) -> int:
+    """The number after that of the last version."""
+    return max((version.number for version in (*versions(table), *([lost] if lost else []))), default=0) + 1
 
 
 def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:

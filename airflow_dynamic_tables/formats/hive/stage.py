@@ -6,36 +6,33 @@ location. The token stands in the parameters of what was changed, so that the ou
 
 from __future__ import annotations
 
-import getpass
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from urllib.parse import quote
 
-from hive_metastore.ttypes import AlreadyExistsException, Database, NoSuchObjectException, Table
+from hive_metastore.ttypes import Table
 from thrift.Thrift import TException
 
 from airflow_dynamic_tables.clients.files import delete_folder, exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import (
     REVISION,
-    descriptor,
-    file_uri,
     format_of,
     partition_keys_of,
-    set_columns,
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
+    CommitRejectedError,
     ConflictError,
+    DynamicTableError,
     StageRejectedError,
-    UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import (
@@ -50,8 +47,10 @@ from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.guards import guard
-from airflow_dynamic_tables.formats.hive.orphans import write_replaced
 from airflow_dynamic_tables.formats.hive.parameters import Pending
+from airflow_dynamic_tables.formats.hive.records import claim, record, undone, write_replaced
+
+log = logging.getLogger(__name__)
 
 _PATIENCE, _PATIENCE_PER_PARTITION = 60.0, 0.2
 """Seconds that another commit of the same table may take before it is brought to its end."""
@@ -78,13 +77,13 @@ class HiveStagedTable(StagedTable):
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`."""
-        return self._stage(self._token)
+        return tables.stage_of(self._location, self._token)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
         stage = self.begin()
         check_result(request, self._token, stage)
-        commit = _Commit(request, staged_partitions(request, f"{stage}/data", self._format), before_publish)
+        commit = _Commit(request, staged_partitions(request, tables.data_of(stage), self._format), before_publish)
         return until_done(lambda: self._committed(commit), self._path, "committing")
 
     def _committed(self, commit: _Commit) -> Version | None:
@@ -93,31 +92,31 @@ class HiveStagedTable(StagedTable):
         if version := tables.find(table, self._token):
             return version
         try:
-            return landed(self, self._path) if self._attempt(table, commit) else None
+            return self._recorded(table, landed(self, self._path)) if self._attempt(table, commit) else None
         except CatalogUnavailableError as error:
             if version := self._looked_up():
                 return version
             raise unknown(self._path, error) from error
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`."""
+        """See :meth:`StagedTable.outcome`; where the table leads to the stage, it landed, whatever became of the parameters."""
         table = tables.load(self._metastore, self._path)
         if version := tables.find(table, self._token):
             return version
         pending = tables.pending(table)
-        if pending is not None and pending.version.token == self._token:
-            return pending.version if self._commits.landed(pending) else None
-        return self._forgotten(tables.versions(table))
+        if pending is not None and pending.version.token == self._token and self._commits.landed(pending):
+            return pending.version
+        return self._forgotten(table) if table is not None else None
 
     def fence(self) -> bool:
-        """See :meth:`StagedTable.fence`."""
+        """See :meth:`StagedTable.fence`; a commit makes no table, so where there is none it cannot land."""
         return until_done(self._fenced, self._path, "fencing", pause=False)
 
     def _fenced(self) -> bool | None:
         """As :meth:`fence`; ``None`` when the table is to be read again."""
         table = tables.load(self._metastore, self._path)
         if table is None:
-            return False
+            return True
         if not tables.find(table, self._token):
             pending = tables.pending(table)
             if pending is not None and pending.version.token == self._token:
@@ -131,45 +130,41 @@ class HiveStagedTable(StagedTable):
         return True
 
     def abort(self) -> None:
-        """See :meth:`StagedTable.abort`."""
-        self._clear()
-        delete_folder(self.begin())
+        """See :meth:`StagedTable.abort`; where there is no table any more, nobody knows where the stage was.
 
-    def _stage(self, token: str) -> str:
-        return f"{self._location}/{tables.VERSIONS}/{quote(token, safe='')}"
+        :raises ConflictError: when the table leads to rows of the stage: then it landed.
+        """
+        table = tables.load(self._metastore, self._path)
+        if table is None:
+            return
+        self._clear()
+        if self._commits.find_mark(self._token) is not None:
+            raise ConflictError(f"{self._path} reads the files of stage {self._token}, so they stay.")
+        delete_folder(self.begin())
 
     @cached_property
     def _location(self) -> str:
+        """The folder of the table as it is when the stage is first asked for."""
         table = tables.load(self._metastore, self._path)
-        if table is not None:
-            return tables.root(table)
-        return f"{file_uri(self._database().locationUri).rstrip('/')}/{self._path.name}"
-
-    def _database(self) -> Database:
-        try:
-            return self._metastore.call("get_database", self._path.database)
-        except NoSuchObjectException:
-            self._create_database()
-            return self._metastore.call("get_database", self._path.database)
-
-    def _create_database(self) -> None:
-        try:
-            self._metastore.call("create_database", Database(self._path.database, None, None, {}))
-        except AlreadyExistsException:
-            return  # somebody else made it just now
-        except TException as error:
-            raise _refused(self._path, error) from error
+        if table is None:
+            raise CommitRejectedError(f"{self._path} is not in the Hive metastore (any more), so it cannot be refreshed.")
+        return tables.root(table)
 
     def _clear(self) -> None:
         """Drop partitions without rows that a commit of this token left behind."""
         if exists(f"{self.begin()}/{tables.EMPTY}"):
             self._commits.clear(self.begin())
 
-    def _settled(self) -> Table | None:
-        """The table as it is now, as soon as no commit of it is under way. One that takes far too long is brought to its end."""
+    def _settled(self) -> Table:
+        """The table as it is now, as soon as no commit of it is under way. One that takes far too long is brought to its end.
+
+        :raises CommitRejectedError: when it is not the table that the stage is of.
+        """
         watched, deadline = None, 0.0
         while True:
             table = tables.load(self._metastore, self._path)
+            if table is None or tables.root(table) != self._location:
+                raise CommitRejectedError(f"{self._path} was dropped or renamed while it was refreshed; nothing was committed.")
             pending = tables.pending(table)
             if pending is None:
                 return table
@@ -177,61 +172,59 @@ class HiveStagedTable(StagedTable):
                 patience = _PATIENCE + _PATIENCE_PER_PARTITION * pending.count
                 watched, deadline = pending.guard, time.monotonic() + patience
             if pending.version.token == self._token or time.monotonic() > deadline:
-                self._commits.settle(pending, self._stage(pending.version.token))
+                self._commits.settle(pending, tables.stage_of(tables.root(table), pending.version.token))
             else:
                 time.sleep(0.1)
 
-    def _attempt(self, table: Table | None, commit: _Commit) -> bool:
+    def _attempt(self, table: Table, commit: _Commit) -> bool:
         """Publish on the table as it was read; False when it is to be read again."""
         request, staged = commit.request, commit.staged
         stage, keys = self.begin(), request.partition_keys
-        if table is None:
-            commit.before_publish()
-            return self._create(commit)
         self._check_table(table, keys)
+        expected = tables.revision(table)
+        if expected is None or tables.identity(table) is None:  # nothing of this release has changed it yet
+            tables.renew(table)
+            self._alter(table, expected)
+            return False
         columns = tables.evolved(table, request.result.columns, keys)
         changes = self._changes(table, commit) if keys else Changes(staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
             return False
-        version = tables.next_version(table, self._token, request)
-        write_replaced(stage, changes.replaced)
+        lost = undone(table)
+        if lost is not None:
+            if (now := tables.load(self._metastore, self._path)) is None or tables.revision(now) != expected:
+                return False  # it was committed just now
+            self._check_lost(lost, request)
+        version = tables.next_version(table, self._token, request, lost)
+        claim(table)
+        given_up = (tables.data_of(tables.stage_of(self._location, lost.token)),) if lost is not None else ()
+        write_replaced(stage, (*changes.replaced, *given_up))
         commit.before_publish()
-        expected = tables.revision(table)
-        if expected is None:  # nobody of us has changed it yet
-            tables.renew(table)
-        elif keys and changes.count:
+        if keys and changes.count:
             kinds = [column.type for column in columns[-len(keys) :]]
             pending = Pending(version, columns, request.comment, guard(kinds), changes.count)
             return self._commits.publish(table, pending, changes, stage)
-        else:
-            tables.add_version(table, version, columns, request.comment)
-            self._point_at(table, commit)
-        return self._alter(table, expected) and expected is not None
+        tables.add_version(table, version, columns, request.comment)
+        self._point_at(table, commit)
+        return self._alter(table, expected)
 
-    def _create(self, commit: _Commit) -> bool:
-        """Make the table: with its first version when it is not partitioned, else without any."""
-        request, keys = commit.request, commit.request.partition_keys
-        table = Table(tableName=self._path.name, dbName=self._path.database, owner=getpass.getuser(), tableType="EXTERNAL_TABLE")
-        table.sd, table.partitionKeys = descriptor(self._format, self._location), []
-        table.parameters = {"EXTERNAL": "TRUE", **({"comment": request.comment} if request.comment else {})}
-        columns = tables.evolved(table, request.result.columns, keys)
-        set_columns(table, columns, keys)
-        tables.renew(table)
-        if not keys:
-            tables.add_version(table, tables.next_version(table, self._token, request), columns, request.comment)
-            self._point_at(table, commit)
-        try:
-            self._metastore.call("create_table", table)
-        except AlreadyExistsException:
-            return False
-        except TException as error:
-            raise _refused(self._path, error) from error
-        return not keys
+    def _check_lost(self, lost: Version, request: CommitRequest) -> None:
+        """Tell of the version that this commit has to make up for, because somebody wrote back what they had read before it.
+
+        :raises StageRejectedError: when its rows are gone from the table, and those of the stage are older.
+        """
+        asked, fresh = request.data_timestamp, lost.data_timestamp
+        if not request.partition_keys and asked is not None and fresh is not None and asked < fresh:
+            raise StageRejectedError(
+                f"Version {lost.number} of {self._path} was undone by another engine, which altered the table meanwhile; "
+                f"refresh it for {fresh.isoformat()} or later."
+            )
+        log.warning("Version %s of %s was undone by another engine; %s makes up for it.", lost.number, self._path, self._token)
 
     def _point_at(self, table: Table, commit: _Commit) -> None:
         """Move an unpartitioned table to the stage."""
         if not commit.request.partition_keys:
-            table.sd.location = f"{self.begin()}/data"
+            table.sd.location = tables.data_of(self.begin())
             table.parameters[tables.ROWS] = str(sum(folder.rows for folder in commit.staged.values()))
             if not commit.staged:
                 write_text(f"{table.sd.location}/_EMPTY", "")  # a folder even where there are none
@@ -271,22 +264,32 @@ class HiveStagedTable(StagedTable):
             return False
         return True
 
+    def _recorded(self, table: Table, version: Version) -> Version:
+        """Keep beside the table which version it had; what is only a precaution fails no commit that landed."""
+        try:
+            record(table, version)
+        except DynamicTableError:
+            log.exception("Version %s of %s landed, but could not be recorded in its folder.", version.number, self._path)
+        return version
+
     def _looked_up(self) -> Version | None:
         """The version of a commit whose answer was lost, when it landed; ``None`` proves nothing."""
         with suppress(CatalogUnavailableError):
             return self.outcome()
         return None
 
-    def _forgotten(self, known: list[Version]) -> Version | None:
-        """The version of this token, when it is so old that only its partitions know it."""
-        if not known or known[0].number == 1:
-            return None
-        mark = self._commits.find_mark(self._token)
-        if mark is None:
-            return None
-        at = datetime.fromtimestamp(int(mark.parameters["transient_lastDdlTime"]), UTC)
-        return Version(int(mark.parameters[NUMBER]), self._token, self._token, None, at)
+    def _forgotten(self, table: Table) -> Version | None:
+        """The version of this token, when only the files know it that the table leads to.
 
-
-def _refused(path: ObjectPath, error: TException) -> UnsupportedError:
-    return UnsupportedError(f"The Hive metastore refuses table {path}: {getattr(error, 'message', None) or error}")
+        It is so old that the table has forgotten it, or another engine has written back older parameters.
+        """
+        one = self._commits.find_mark(self._token)
+        if one is None:
+            return None
+        lost = undone(table)
+        if lost is not None and lost.token == self._token:
+            return lost
+        known = one.parameters or {}
+        number = int(known.get(NUMBER) or tables.next_number(table, lost))
+        at = datetime.fromtimestamp(int(known.get("transient_lastDdlTime", 0)), UTC)
+        return Version(number, self._token, self._token, None, at)

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent
-from airflow_dynamic_tables.formats.commits import ATTEMPTS, TOKEN
+from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
@@ -111,22 +111,28 @@ class HiveTable(LakeTable):
 
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
         """
+        torn: list[str] = []
         for _ in range(ATTEMPTS):
             table = tables.load(self._metastore, self._path)
             if table is None:
                 break
             keys = partition_keys_of(table)
-            partitions = PartitionCommits(self._metastore, self._path).partitions(table) if keys else {}
+            partitions: Mapping[Values, Table | Partition] = {(): table}
+            if keys:
+                partitions = PartitionCommits(self._metastore, self._path).partitions(table)
             again = tables.load(self._metastore, self._path)
-            if again is None or tables.revision(again) != tables.revision(table):
+            if again is None or (tables.revision(again), again.sd.location) != (tables.revision(table), table.sd.location):
                 continue
-            if (version := _version(table, partitions)) is None:
+            before, torn = torn, tables.torn(table, partitions.values())
+            if torn and torn != before:
+                continue  # the metastore read locations before a commit, and parameters after it
+            if (version := _version(table, partitions.values())) is None:
                 break
-            if not keys:
-                return _Seen(table, version, {_folder(table): {}}, (table.parameters.get(tables.ROWS),))
             held = {values: one for values, one in partitions.items() if not tables.left_in(table, one.sd.location)}
             folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
-            return _Seen(table, version, folders, tuple(one.parameters.get(tables.ROWS) for one in held.values()))
+            # What stays torn was moved by somebody else, who counted no rows.
+            rows = tuple(None if one.sd.location in torn else one.parameters.get(tables.ROWS) for one in held.values())
+            return _Seen(table, version, folders, rows)
         else:
             raise ConflictError(f"{self._path} was changed {ATTEMPTS} times while it was looked at; try again.")
         raise TableNotFoundError(f"Table {self._path} in the Hive metastore does not exist or has no version yet.")
@@ -142,14 +148,16 @@ class _Seen:
     rows: tuple[str | None, ...]
 
 
-def _version(table: Table, partitions: Mapping[Values, Partition]) -> Version | None:
-    """The version that these partitions are of: the commit that is under way may have landed already."""
+def _version(table: Table, parts: Collection[Table | Partition]) -> Version | None:
+    """The version of what a table and its partitions lead to: the commit that is under way may have landed already."""
+    versions = tables.versions(table)
     pending = tables.pending(table)
-    if pending is not None:
-        marks = ((one.parameters or {}).get(TOKEN) for one in partitions.values())
-        if pending.version.token in marks:
-            return pending.version
-    return next(reversed(tables.versions(table)), None)
+    if pending is not None and any(tables.is_of(table, one, pending.version.token) for one in parts):
+        return pending.version
+    if not table.partitionKeys:
+        last = next(reversed(versions), None)
+        return next((version for version in versions if tables.is_of(table, table, version.token)), last)
+    return next(reversed(versions), None)
 
 
 def _folder(one: Table | Partition) -> str:

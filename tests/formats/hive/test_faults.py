@@ -63,7 +63,7 @@ class CountingMetastore(Metastore):
 
 def beside(bench: Bench, metastore: Metastore) -> Bench:
     """The same table through other connections."""
-    return Bench(MetastoreStore("lake", metastore), bench.path, hive_format="parquet")
+    return Bench(MetastoreStore("lake", metastore), bench.path, hive_format="parquet", is_registered=bench.is_registered)
 
 
 def partitions(bench: Bench) -> list[str]:

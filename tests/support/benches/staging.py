@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from airflow_dynamic_tables.clients.stores import Store
+from airflow_dynamic_tables.clients.stores import MetastoreStore, Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
@@ -23,6 +23,7 @@ from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
 from airflow_dynamic_tables.formats.registry import open_table
+from tests.support.benches.registering import register
 
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
 REVENUE = ObjectPath("sales", "revenue")
@@ -41,6 +42,8 @@ class Bench:
     """File format of a Hive table, whose partition keys only the folders have; without one it is an Iceberg table."""
     format: str = ""
     """Format of the table, when it is not that of its files."""
+    is_registered: bool = False
+    """Whether the metastore has the table: a refresh of a Hive table begins with an entry in the catalog."""
     planned: dict[str, PartitionSet] = field(default_factory=dict)
     """What each stage replaces, by token; the whole table, when nothing is said."""
 
@@ -54,6 +57,9 @@ class Bench:
         """A stage that replaces these days; no day is the whole table."""
         if days or token not in self.planned:  # who only looks a token up does not change its plan
             self.planned[token] = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
+        if isinstance(self.store, MetastoreStore) and not self.is_registered:
+            register(self.store, self.path, self.hive_format or "parquet", self.partition_keys)
+            self.is_registered = True
         return self.table.stage(token)
 
     def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] | None = None) -> RefreshResult:

@@ -1,0 +1,27 @@
+"""What a refresh begins with before anything is staged: an entry in the catalog, without columns."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.clients.stores import MetastoreStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+
+
+def register(store: MetastoreStore, path: ObjectPath, file_format: str, partition_keys: tuple[str, ...]) -> None:
+    """Make a dynamic table in the metastore, unless there is a table of that name."""
+    catalog = HiveCatalog(store.catalog, store.metastore)
+    entry = CatalogDynamicTable(
+        columns=(),
+        original_query="SELECT 1",
+        expanded_query="SELECT 1",
+        freshness="1 day",
+        declared_refresh_mode=RefreshMode.FULL,
+        refresh_handler=RefreshHandler(RefreshMode.FULL, JobState.RUNNING, {}),
+        comment="how much",
+        partition_keys=partition_keys,
+        format=file_format,
+    )
+    catalog.create_database(path.database, CatalogDatabase(), ignore_if_exists=True)
+    catalog.create_table(path, entry, ignore_if_exists=True)
