@@ -14,7 +14,7 @@ from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent
@@ -63,7 +63,7 @@ class HiveTable(LakeTable):
         return TableContent(
             snapshot=seen.version.snapshot,
             files=tuple(sorted(listing.files)),
-            schema=spark_ddl(columns_of(seen.table)),
+            schema=spark_ddl(seen.columns),
             format=format_of(seen.table),
             base_path=listing.only.base_path if listing.only is not None and keys else None,
             partition_keys=keys,
@@ -93,14 +93,13 @@ class HiveTable(LakeTable):
         seen = self._look()
         if version is not None and version != seen.version.number:
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: a Hive table shows only its current one.")
-        columns = columns_of(seen.table)
-        kinds = {column.name: column.type for column in columns}
+        kinds = {column.name: column.type for column in seen.columns}
         files = [
             (file, {key: _typed(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
             for file in list_folders(seen.folders.items()).files
         ]
         first = read_rows(files, format_of(seen.table), rows)
-        return [{column.name: row.get(column.name) for column in columns} for row in first]
+        return [{column.name: row.get(column.name) for column in seen.columns} for row in first]
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""
@@ -132,7 +131,7 @@ class HiveTable(LakeTable):
             folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
             # What stays torn was moved by somebody else, who counted no rows.
             rows = tuple(None if one.sd.location in torn else one.parameters.get(tables.ROWS) for one in held.values())
-            return _Seen(table, version, folders, rows)
+            return _Seen(table, version, _columns(table, version), folders, rows)
         else:
             raise ConflictError(f"{self._path} was changed {ATTEMPTS} times while it was looked at; try again.")
         raise TableNotFoundError(f"Table {self._path} in the Hive metastore does not exist or has no version yet.")
@@ -144,6 +143,7 @@ class _Seen:
 
     table: Table
     version: Version
+    columns: tuple[Column, ...]
     folders: Mapping[str, Mapping[str, str]]
     rows: tuple[str | None, ...]
 
@@ -158,6 +158,12 @@ def _version(table: Table, parts: Collection[Table | Partition]) -> Version | No
         last = next(reversed(versions), None)
         return next((version for version in versions if tables.is_of(table, table, version.token)), last)
     return next(reversed(versions), None)
+
+
+def _columns(table: Table, version: Version) -> tuple[Column, ...]:
+    """The columns of a version: those of a commit that landed just now do not show in the table yet."""
+    pending = tables.pending(table)
+    return pending.columns if pending is not None and pending.version == version else columns_of(table)
 
 
 def _folder(one: Table | Partition) -> str:

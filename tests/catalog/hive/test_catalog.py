@@ -98,7 +98,7 @@ class TestCatalogsFile:
         far.drop_database("far")
         near.create_database("here", CatalogDatabase())
         near.create_table(ObjectPath("here", "t"), DYNAMIC)
-        assert near.load(ObjectPath("here", "t")).sd.location == f"file:{tmp_path}/lake/here.db/t"
+        assert near.load(ObjectPath("here", "t")).sd.location.startswith(f"file:{tmp_path}/lake/here.db/t-")
         manager.close()
 
     @pytest.mark.parametrize(
