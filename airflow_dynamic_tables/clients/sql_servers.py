@@ -10,8 +10,19 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
-CONNECT_TIMEOUT = 10
+_CONNECT_TIMEOUT = 10
 """Seconds after which a PostgreSQL server that does not answer is down."""
+
+_POSTGRES = {
+    "connect_timeout": str(_CONNECT_TIMEOUT),
+    # A wire that fell silent is given up within about a minute; the kernel alone would wait for more than two hours.
+    "keepalives": "1",
+    "keepalives_idle": "30",  # seconds without a word until it is asked whether the other side is there
+    "keepalives_interval": "10",  # seconds between two of these questions
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",  # milliseconds that what was sent may stay unacknowledged
+}
+"""How PostgreSQL is connected to; what a URL says goes before it."""
 
 
 def parse_url(url: str, called: str) -> URL:
@@ -36,6 +47,9 @@ def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:
     :raises MissingExtraError: when the driver is not installed.
     """
     try:
+        # In the URL, from which PyIceberg makes connections of its own.
+        if url.get_backend_name() == "postgresql":
+            url = url.set(query={**_POSTGRES, **url.query})
         # No pool: Airflow forks its task processes, and a connection must never be shared by two.
         return create_engine(url, poolclass=NullPool, connect_args=connect_args)
     except ModuleNotFoundError as error:

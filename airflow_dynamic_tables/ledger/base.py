@@ -179,9 +179,10 @@ class Ledger(ABC):
         """Stages in one of the states, oldest first."""
 
     @abstractmethod
-    def renew_lease(self, token: str, until: datetime) -> None:
+    def renew_lease(self, token: str, until: datetime) -> StageState:
         """Extend the lease of an OPEN or COMMITTING stage.
 
+        :return: which of both it is.
         :raises ConflictError: when the stage is in another state: its owner lost it.
         """
 

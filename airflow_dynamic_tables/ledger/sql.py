@@ -83,12 +83,14 @@ class SqlLedger(Ledger):
         with self._database.transaction() as connection:
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
-    def renew_lease(self, token: str, until: datetime) -> None:
+    def renew_lease(self, token: str, until: datetime) -> StageState:
         """See :meth:`Ledger.renew_lease`."""
         change = update(stages).where(stages.c.token == token, stages.c.state.in_(_OWNED)).values(lease_until=until)
         with self._database.transaction() as connection:
-            if connection.execute(change).rowcount == 0:
+            state = connection.scalar(change.returning(stages.c.state))
+            if state is None:
                 raise ConflictError(f"Stage {token} was taken away from its owner.")
+            return StageState(state)
 
     def move_stage(
         self,

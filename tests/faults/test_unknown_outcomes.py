@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.exceptions import CommitUnknownError
+from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.stages import leases
 from tests.support.faults.cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files, versions
-from tests.support.faults.victims import Attempt, Site, refresh, sweep, when_leases_are_over
+from tests.support.faults.victims import Attempt, Site, refresh, start, sweep, when_leases_are_over
 from tests.support.postgres import PostgresServer, running_postgres
 
 pytestmark = pytest.mark.postgres
@@ -49,6 +52,10 @@ class Cable:
         wire.deliver(question)
         wire.cut()
 
+    def silent(self, wire: Wire, _: bytes) -> None:
+        """The COMMIT never arrives, and nobody says that the wire is broken."""
+        wire.silent = True
+
     def down_before(self, wire: Wire, _: bytes) -> None:
         """The server goes down before the COMMIT."""
         self.server.stop()
@@ -81,7 +88,13 @@ def cut(cable: Cable, fault: str, report: FaultReport) -> None:
     """Let the next commit of a table come to this fault."""
     chosen: Fault = getattr(cable, fault)
     cable.proxy.fault = chosen
-    report.injected("connection cut" if "lost" in fault else "backend terminated" if fault == "terminated" else "server stopped")
+    report.injected(
+        "connection cut"
+        if "lost" in fault or fault == "silent"
+        else "backend terminated"
+        if fault == "terminated"
+        else "server stopped"
+    )
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
@@ -154,3 +167,33 @@ def _is_unknown(cable: Cable, fault: str) -> None:
         assert stage is not None
         assert told is not None
         assert (stage.state, told.state) == (StageState.COMMITTING, RefreshState.RUNNING)
+
+
+def impatient_refresh(site: Site, attempt: Attempt) -> object:
+    """Refresh in this process, which gives up a commit after three seconds."""
+    leases.LEASE, leases.COMMIT_PATIENCE = timedelta(seconds=2), timedelta(seconds=3)
+    return refresh(site, attempt)
+
+
+def test_a_wire_that_falls_silent_does_not_hold_the_table(cable: Cable, fault_report: FaultReport) -> None:
+    """The other side answers for the wire, so the kernel has no reason to break it off."""
+    refresh(cable.site, BASE)
+    cut(cable, "silent", fault_report)
+    hurried = f"{cable.site.database_url}?options=-c%20idle_in_transaction_session_timeout%3D2s"
+    stuck = start(impatient_refresh, replace(cable.site, database_url=hurried), LOST)
+    assert cable.proxy.struck.wait(60)
+
+    heir = Attempt("heir", LOST.days, "somebody else", LOST.planned)
+    until = time.monotonic() + 60
+    while True:
+        try:
+            assert refresh(cable.site, heir).number == 2
+            break
+        except ConflictError:
+            assert time.monotonic() < until, "the lease is renewed for ever"
+            time.sleep(0.2)
+    stuck.process.kill()
+    stuck.process.join(60)
+    with cable.site.open() as workspace:
+        assert content(workspace) == {"1": [10], "2": [2], "3": [3]}
+        check_all_settled(cable.site, workspace)

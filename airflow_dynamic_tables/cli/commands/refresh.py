@@ -55,12 +55,14 @@ def refresh(arguments: Namespace) -> int:
 def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
+    token = str(uuid4())
     return RefreshRequest(
         table=table,
         sources=defined.sources,
         schedule_time=schedule_time(table, arguments.schedule_time, workspace.now()),
-        token=str(uuid4()),
-        owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh, process {os.getpid()})",
+        token=token,
+        # Two containers may have one host name and one process id: the token tells them apart.
+        owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh {token}, process {os.getpid()})",
         partitions=PartitionSet.of(arguments.partitions) if arguments.partitions else None,
         full_refresh=arguments.full_refresh,
     )

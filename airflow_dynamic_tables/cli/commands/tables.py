@@ -147,10 +147,11 @@ def abort_stage(arguments: Namespace) -> int:
 
 def rollback_table(arguments: Namespace) -> int:
     """Restore an earlier version and print the new one."""
-    owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback, process {os.getpid()})"
+    token = str(uuid4())
+    owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        version = rollback(workspace, RollbackRequest(name, arguments.to, str(uuid4()), owner))
+        version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
     return OK
 

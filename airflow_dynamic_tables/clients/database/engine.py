@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from airflow_dynamic_tables.clients.sql_servers import CONNECT_TIMEOUT, make_engine, parse_url, reason
+from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url, reason
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
 VERSION_TABLE = "dt_alembic_version"
@@ -140,7 +140,7 @@ def _connect_args(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {"timeout": _PATIENCE}
     # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
-    return {"connect_timeout": CONNECT_TIMEOUT, "options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
+    return {"options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import Any
@@ -27,6 +28,9 @@ _COMPARISON_FAILED = "has been modified"
 
 _DEFAULT_PORT = 9083
 """Port of a metastore whose address names none."""
+
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+"""Seconds of silence, seconds between questions, how many, and milliseconds without acknowledgement, until a wire is given up."""
 
 _TRIES = 6
 """How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
@@ -136,20 +140,29 @@ class Metastore:
     def _connect(self) -> tuple[ThriftHiveMetastore.Client, TBufferedTransport]:
         errors: list[TTransportException] = []
         for host, port in self._addresses:
-            socket = TSocket(host, port)
-            socket.setTimeout(self._timeout * 1000)
-            transport = TBufferedTransport(socket)
+            wire = TSocket(host, port)
+            wire.setTimeout(self._timeout * 1000)
+            transport = TBufferedTransport(wire)
             try:
                 transport.open()
             except TTransportException as error:
                 errors.append(error)
                 continue
+            _keep_alive(wire.handle)
             return ThriftHiveMetastore.Client(TBinaryProtocolAccelerated(transport)), transport
         raise self._unavailable(errors[-1]) from errors[-1]
 
     def _unavailable(self, error: Exception) -> CatalogUnavailableError:
         words = getattr(error, "message", None) or str(error) or type(error).__name__
         return CatalogUnavailableError(f"Cannot reach the Hive metastore at {self.uri}: {words}")
+
+
+def _keep_alive(handle: socket.socket) -> None:
+    """Let the kernel ask whether the other side is there while an answer is waited for: that may take the whole timeout."""
+    handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if hasattr(socket, option):  # Linux has them all
+            handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _address(uri: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from airflow_dynamic_tables.clients.sql_servers import CONNECT_TIMEOUT, make_engine, parse_url, reason
+from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url, reason
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 
 
@@ -103,7 +103,7 @@ class PostgresServer:
         self._snapshots.clear()
 
     def _engine(self, database: str) -> Engine:
-        return make_engine(self._url.set(database=database), {"connect_timeout": CONNECT_TIMEOUT})
+        return make_engine(self._url.set(database=database), {})
 
     @contextmanager
     def _errors(self, database: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +16,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 LEASE = timedelta(minutes=2)
 """How long a stage stays its owner's without a sign of life."""
+
+COMMIT_PATIENCE = timedelta(minutes=10)
+"""How long a lease is renewed after the commit began: one that takes longer hangs on a connection that fell silent."""
 
 
 def open_stage(workspace: Workspace, stage: Stage) -> None:
@@ -77,20 +81,13 @@ def _out_of_the_way(workspace: Workspace, blocker: Stage, stage: Stage) -> Stage
 def lease_kept(workspace: Workspace, token: str, on_lost: Callable[[], None] | None = None) -> Iterator[None]:
     """Renew the lease from a thread while the body runs.
 
-    :param on_lost: called from that thread when somebody took the stage away.
+    :param on_lost: called from that thread when somebody took the stage away, or may do so because it cannot be kept.
     """
     done = threading.Event()
 
     def renew() -> None:
-        while not done.wait(LEASE.total_seconds() / 4):
-            try:
-                workspace.ledger.renew_lease(token, workspace.now() + LEASE)
-            except ConflictError:
-                if on_lost is not None and not done.is_set():
-                    on_lost()
-                return
-            except CatalogUnavailableError:
-                continue  # the lease outlives a short outage; a long one costs it, and the commit will notice
+        if _lost(workspace, token, done) and on_lost is not None and not done.is_set():
+            on_lost()
 
     thread = threading.Thread(target=renew, name=f"lease-{token}", daemon=True)
     thread.start()
@@ -99,3 +96,30 @@ def lease_kept(workspace: Workspace, token: str, on_lost: Callable[[], None] | N
     finally:
         done.set()
         thread.join()
+
+
+def _lost(workspace: Workspace, token: str, done: threading.Event) -> bool:
+    """Renew the lease until the work is done; True when it was lost before."""
+    renewed = time.monotonic()
+    committing: float | None = None
+    while not done.wait(LEASE.total_seconds() / 4):
+        now = time.monotonic()
+        try:
+            state = workspace.ledger.renew_lease(token, workspace.now() + LEASE)
+        except ConflictError:
+            return True
+        except CatalogUnavailableError:
+            continue  # the lease outlives a short outage; a long one costs it, and the commit will notice
+        except Exception:
+            log.exception("Could not renew the lease of stage %s.", token)
+            if now - renewed > LEASE.total_seconds():
+                log.error("The lease of stage %s is over; its refresh is stopped.", token)
+                return True
+            continue
+        renewed = now
+        if state is StageState.COMMITTING:
+            committing = now if committing is None else committing
+            if now - committing > COMMIT_PATIENCE.total_seconds():
+                log.error("The commit of stage %s hangs; its lease is not renewed any more.", token)
+                return True
+    return False

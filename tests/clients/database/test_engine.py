@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -242,3 +244,16 @@ class TestBrokenDatabases:
     def test_a_folder_in_the_place_of_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(CatalogUnavailableError, match="unable to open database file; its folder must exist and be writable"):
             Database(f"sqlite:///{tmp_path}").upgrade()
+
+
+@pytest.mark.postgres
+def test_a_wire_that_falls_silent_is_asked_for_signs_of_life(postgres: PostgresServer) -> None:
+    database = Database(postgres.create_database("silent"))
+    database.upgrade()
+    with database.transaction() as connection:
+        driver: Any = connection.connection.driver_connection
+        with socket.socket(fileno=os.dup(driver.fileno())) as wire:
+            assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+    assert database.engine.url.query["keepalives_idle"] == "30", "from where PyIceberg takes it for its own engine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from threading import Thread
@@ -87,3 +88,14 @@ def test_the_next_address_is_tried(hive_metastore: HiveMetastore) -> None:
 def test_a_wrong_address_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="write thrift://host:port"):
         Metastore(uri)
+
+
+def test_a_wire_that_falls_silent_is_asked_for_signs_of_life() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client, transport = Metastore(f"thrift://127.0.0.1:{listener.getsockname()[1]}")._connect()
+        del client
+        handle = transport._TBufferedTransport__trans.handle
+        assert handle.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+        assert handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+        transport.close()

@@ -1,7 +1,10 @@
 """A dead process is noticed on its own machine, and never guessed on another."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 from airflow_dynamic_tables.services.stages.processes import current_process, is_dead
 
@@ -23,12 +26,33 @@ def test_a_process_is_alive_until_it_is_killed() -> None:
 
 
 def test_a_reused_process_id_is_another_process() -> None:
-    host, namespace, pid, started = current_process().split("|")
+    host, namespace, pid, started, _ = current_process().split("|")
     assert not is_dead(current_process())
     assert is_dead("|".join((host, namespace, pid, str(int(started) - 1))))
 
 
 def test_a_process_of_another_machine_is_never_called_dead() -> None:
-    _, namespace, _, started = current_process().split("|")
+    _, namespace, _, started, _ = current_process().split("|")
     assert not is_dead("|".join(("another-host", namespace, "999999999", started)))
     assert not is_dead("whatever")
+
+
+def test_no_two_processes_look_the_same_and_without_a_namespace_none_is_called_dead() -> None:
+    assert current_process() != current_process()
+    host, _, _, started, random = current_process().split("|")
+    assert not is_dead("|".join((host, "", "999999999", started, random)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide processes")
+def test_a_living_process_that_proc_hides_is_not_called_dead() -> None:
+    """It is another user's, and ``/proc`` is mounted with ``hidepid=2``."""
+    code = (
+        f"import os, sys; from {current_process.__module__} import is_dead; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+        " print(os.path.exists('/proc/' + sys.argv[1]), is_dead(sys.argv[2]))"
+    )
+    look = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    other = [sys.executable, "-c", code, str(os.getpid()), current_process()]
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", look, "sh", *other], capture_output=True, text=True, check=False)
+    if done.returncode and "mount" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout.split() == ["False", "False"], done.stderr

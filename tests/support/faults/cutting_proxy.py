@@ -13,12 +13,13 @@ _SWAPS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables")
 
 @dataclass
 class Wire:
-    """One connection. What it carries is a swap of a table's pointer, or nobody cares."""
+    """One connection. What it carries is a swap of a table's pointer, or nobody cares; ``silent``, it breaks off for no one."""
 
     client: socket.socket
     server: socket.socket
     swaps: bool = False
     muted: bool = False
+    silent: bool = False
     answered: Event = field(default_factory=Event)
 
     def cut(self) -> None:
@@ -94,7 +95,8 @@ class CuttingProxy:
                     wire.answered.set()
                 else:
                     wire.client.sendall(data)
-        wire.cut()
+        if not wire.silent:
+            wire.cut()
         wire.server.close()
 
 
