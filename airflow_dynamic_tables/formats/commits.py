@@ -12,7 +12,8 @@ from typing import TypeVar, cast
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt, wait_none, wait_random_exponential
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.partition_values import normalised
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
@@ -99,12 +100,26 @@ def check_result(request: CommitRequest, token: str, stage: str) -> None:
         raise StageRejectedError(f"The result is of token {result.token}, not of {token}.")
     if request.partitions.is_empty:
         raise StageRejectedError(f"The plan of {token} replaces nothing, so there is nothing to commit.")
+    _check_spelling(request.partitions, result)
     for spec in result.partitions:
         if not request.partitions.covers(spec):
             raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
     outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
     if outside:
         raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
+
+
+def _check_spelling(partitions: PartitionSet, result: RefreshResult) -> None:
+    """Check that planned partitions are spelled as the types of their columns spell them; of a new table nobody knew these.
+
+    :raises StageRejectedError: when one is not, so that the rows of that partition would stay as they are.
+    """
+    try:
+        spelled = normalised(partitions, result.columns)
+    except ValueError as error:
+        raise StageRejectedError(f"The plan of {result.token} cannot be fulfilled: {error}.") from error
+    if spelled != partitions:
+        raise StageRejectedError(f"The plan names {partitions}; for the types of the partition keys that is {spelled}.")
 
 
 def check_rows(rows: int, result: RefreshResult) -> None:

@@ -6,15 +6,30 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.formats import FORMATS
+from airflow_dynamic_tables.core.tables.partition_values import normalised
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def planned_partitions(workspace: Workspace, request: RefreshRequest) -> PartitionSet:
+    """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
+
+    :raises ConfigurationError: when a value is none of its column's type.
+    """
+    columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
+    try:
+        return normalised(requested_partitions(request), columns)
+    except ValueError as error:
+        raise ConfigurationError(f"{request.table.identifier}: {error}.") from error
 
 
 def plan(

@@ -31,9 +31,9 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.expectations import check
-from airflow_dynamic_tables.services.refresh.planning import plan
+from airflow_dynamic_tables.services.refresh.planning import plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
@@ -108,6 +108,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
         accepted that.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
     :raises UpstreamError: when a parent has no version yet.
+    :raises ConfigurationError: when a partition has a value that its column cannot have.
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
@@ -118,7 +119,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
         suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
         return _skipped(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
-    partitions = requested_partitions(request)
+    partitions = planned_partitions(workspace, request)
     if partitions.is_empty:
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
     staged = table.stage(request.token)

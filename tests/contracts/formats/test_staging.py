@@ -385,3 +385,11 @@ def test_rows_of_an_unpartitioned_table_are_counted(bench: Bench) -> None:
     bench.partition_keys = ()
     bench.refresh({"a": [1], "b": [2, 3]})
     assert bench.table.count(WHOLE_TABLE) == RowCounts(replaced=3, held=1, total=3, partitions=1)
+
+
+def test_a_planned_value_is_spelled_as_its_type_spells_it(bench: Bench) -> None:
+    """Or the rows of the partition that was meant would stay as they are."""
+    bench.columns = (Column("ds", "int"), COLUMNS[1])
+    staged = bench.stage("t1", "03")
+    with pytest.raises(StageRejectedError, match="The plan names ds=03; for the types of the partition keys that is ds=3"):
+        bench.commit(staged, bench.write(staged, {}))
