@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt, wait_none, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_none, wait_random_exponential
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.tables.partition_values import normalised
@@ -34,7 +34,10 @@ FENCE = "dynamic-tables.fence"
 """Property of a snapshot that is no version: it keeps the commit of that token from landing."""
 
 ATTEMPTS = 10
-"""How often something is tried while others change the same table."""
+"""How often something is looked at while others change the same table."""
+
+PATIENCE = 300.0
+"""Seconds for which a commit is tried while others change the same table: dozens that commit at once all have their turn."""
 
 _T = TypeVar("_T")
 
@@ -51,16 +54,16 @@ def until_done(
 
     :param doing: what it does, for the message.
     :param pause: wait longer and longer between two tries, so that many who commit at once do not only disturb one another.
-    :param error: what is raised when it gave nothing ten times.
+    :param error: what is raised when it gave nothing for five minutes.
     """
 
-    def give_up(_: RetryCallState) -> _T:
-        raise error(f"{path} was changed by others {ATTEMPTS} times while {doing}; try again.")
+    def give_up(state: RetryCallState) -> _T:
+        raise error(f"{path} was changed by others {state.attempt_number} times while {doing}; try again.")
 
     retrying = Retrying(
         retry=retry_if_result(lambda done: done is None),
-        stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, min=0.05, max=30) if pause else wait_none(),
+        stop=stop_after_delay(PATIENCE),
+        wait=wait_random_exponential(multiplier=0.1, min=0.05, max=5) if pause else wait_none(),
         retry_error_callback=give_up,
     )
     return cast(_T, retrying(attempt))

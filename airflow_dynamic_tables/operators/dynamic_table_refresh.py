@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -46,7 +46,7 @@ from airflow_dynamic_tables.runners.package import application_file, application
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import Settings
@@ -247,5 +247,12 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         return list(getattr(self._hook, "_last_submit_log_lines", ()))
 
     def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
-        refresh = workspace.ledger.get_refresh(request.token)
+        try:
+            refresh = workspace.ledger.get_refresh(request.token)
+        except DynamicTableError:
+            # The table has the version, so the refresh succeeded; the callback or the next refresh completes the ledger.
+            self.log.exception("Version %s of %s landed, but the ledger cannot be asked.", version.number, self.table.identifier)
+            refresh = None
+            if version.partitions is None:
+                version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self.outlets, version, refresh, request.schedule_time)

@@ -54,3 +54,11 @@ def test_races(site: Site, fault_report: FaultReport, processes: int, rounds: in
     for turn in range(rounds):
         won = [own[turn].token in landed for own in plan]
         assert all(won) if KINDS[turn % len(KINDS)] == "a partition each" else any(won)
+
+
+def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> None:
+    answers = race(site, [[Attempt(f"t{n}", {str(n): [n]}, f"process {n}", (str(n),))] for n in range(14)])
+    assert {token: error for token, (_, error) in answers.items() if error} == {}
+    with site.open() as workspace:
+        assert content(workspace) == {str(n): [n] for n in sorted(range(14), key=str)}
+        check_all_settled(site, workspace)

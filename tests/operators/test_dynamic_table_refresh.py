@@ -14,14 +14,21 @@ from typing import Any
 
 import psycopg
 import pytest
+from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.reconcilers import complete_refresh
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.postgres import PostgresServer
+from tests.support.pyarrow_job import write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -211,3 +218,42 @@ def test_a_timeout_stops_spark_before_its_stage_is_deleted(home: Path) -> None:
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(home)})) as workspace:
         (refresh,) = workspace.ledger.list_refreshes()
     assert refresh.error == "The task did not end within its execution timeout (0:05:00)."
+
+
+def test_a_ledger_that_is_away_right_after_the_commit_does_not_make_it_fail(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither red nor without its event: the table has the version, and the callback puts the ledger right."""
+    away = threading.Event()
+
+    def strike(step: Step, token: str) -> None:
+        trace(step, token)
+        if step is Step.PUBLISHED:
+            away.set()
+
+    class Outage(SqlLedger):
+        def move_stage(self, *arguments: Any, **changes: Any) -> bool:
+            if away.is_set():
+                raise CatalogUnavailableError("it is away")
+            return super().move_stage(*arguments, **changes)
+
+        def get_refresh(self, token: str) -> Refresh | None:
+            if away.is_set():
+                raise CatalogUnavailableError("it is away")
+            return super().get_refresh(token)
+
+    asset = Asset("x-table")
+    operator = operator_of(home, "parent", outlets=[asset])
+    monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+    monkeypatch.setattr("airflow_dynamic_tables.services.workspace.SqlLedger", Outage)
+    monkeypatch.setattr("airflow_dynamic_tables.services.refresh.running.trace", strike)
+    events: dict[Asset, Any] = {asset: SimpleNamespace(extra={})}
+    told: dict[str, Any] = {"version": 1, "rows": None, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": "token"}
+    asked: Any = {**context(), "outlet_events": events}
+    assert operator.execute(asked) == told
+    assert events[asset].extra == told
+
+    away.clear()
+    complete_refresh({**context(), "task": operator})
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        refresh = workspace.ledger.get_refresh("token")
+    assert refresh is not None
+    assert (refresh.state, refresh.version) == ("SUCCEEDED", 1)

@@ -67,6 +67,10 @@ class SqlTables:
         physical = self.physical.load(path) if entry is None or _is_iceberg(entry) else None
         if entry is None and physical is None:
             raise no_table(self.store.catalog, path)
+        if entry is None:
+            # The first refresh makes the row, then the table: both may have come between the two looks.
+            with self.store.transaction() as rows:
+                entry = _entry(rows, path)
         return entry, physical
 
     def exists(self, path: ObjectPath) -> bool:

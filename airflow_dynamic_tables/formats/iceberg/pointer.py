@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -17,21 +17,22 @@ from airflow_dynamic_tables.formats.commits import unknown
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def swap(transaction: Transaction, path: ObjectPath) -> bool:
-    """Publish a transaction; False when somebody else was first.
+def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
+    """Publish a transaction; ``None`` when somebody else was first.
+
+    :return: the table as it is now, of which nobody has to be asked any more.
 
     :raises CommitRejectedError: when the new metadata could not be written, which comes before the swap.
     :raises CommitUnknownError: when the answer was lost.
     """
     try:
-        transaction.commit_transaction()
+        return transaction.commit_transaction()
     except (CommitFailedException, TableAlreadyExistsError):
-        return False
+        return None
     except Exception as error:
         if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno in _NOT_WRITTEN):
             raise _untouched(path, error) from error
         raise unknown(path, error) from error
-    return True
 
 
 @contextmanager

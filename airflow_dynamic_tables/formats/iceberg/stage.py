@@ -32,7 +32,6 @@ from airflow_dynamic_tables.formats.commits import (
     check_result,
     check_rows,
     fresh_until,
-    landed,
     until_done,
 )
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
@@ -73,7 +72,7 @@ class IcebergStagedTable(StagedTable):
             with preparing(self._path):
                 transaction = change(table)
             before_publish()
-            return landed(self, self._path) if self._publish(transaction) else None
+            return self._publish(transaction)
 
         return until_done(attempt, self._path, "committing")
 
@@ -100,7 +99,7 @@ class IcebergStagedTable(StagedTable):
         transaction = tables.without_retries(table).transaction()
         with preparing(self._path):
             FenceOff(transaction, table.io, self._token).commit()
-        return swap(transaction, self._path) or None
+        return None if swap(transaction, self._path) is None else True
 
     def abort(self) -> None:
         """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
@@ -186,15 +185,15 @@ class IcebergStagedTable(StagedTable):
         fresh = fresh_until(request.data_timestamp, tables.current(table))
         return tables.summary(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
 
-    def _publish(self, transaction: Transaction) -> bool:
-        """Swap the table's pointer; False when this attempt did not land and can no longer.
+    def _publish(self, transaction: Transaction) -> Version | None:
+        """Swap the table's pointer; ``None`` when this attempt did not land and can no longer.
 
         :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
         """
         try:
-            return swap(transaction, self._path)
+            return tables.find(swap(transaction, self._path), self._token)
         except CommitUnknownError:
             with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
                 if self.outcome() or self.fence():
-                    return self.outcome() is not None
+                    return self.outcome()
             raise

@@ -235,10 +235,33 @@ def test_a_table_that_changes_all_the_time_ends_the_commit(
         asked.append(1)
         catalog.lose = somebody_else_was_first
 
-    with pytest.raises(CommitRejectedError, match="was changed by others 10 times while committing; try again"):
+    monkeypatch.setattr("airflow_dynamic_tables.formats.commits.PATIENCE", 2)
+    with pytest.raises(CommitRejectedError, match=r"was changed by others \d+ times while committing; try again"):
         lake.commit(staged, result, before_publish)
-    assert len(asked) == 10
+    assert len(asked) > 10
     assert lake.rows() == {"0": [0]}
+
+
+def test_what_the_catalog_accepted_need_not_be_looked_at(
+    lake: Bench, catalog: LosingCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is away as soon as it has said yes."""
+
+    def away(*_: Any) -> Any:
+        raise CatalogUnavailableError("it is away")
+
+    def accepted(commit: Callable[[], Any]) -> Any:
+        answer = commit()
+        monkeypatch.setattr(catalog, "load_table", away)
+        return answer
+
+    lake.refresh({"0": [0]}, "0")
+    staged = lake.stage("t1", "1")
+    result = lake.write(staged, {"1": [1]})
+    catalog.lose = accepted
+    assert lake.commit(staged, result).number == 2
+    monkeypatch.undo()
+    assert lake.rows() == {"0": [0], "1": [1]}
 
 
 def test_metadata_that_is_gone_is_one_sentence(lake: Bench, catalog: Catalog) -> None:

@@ -169,3 +169,20 @@ def test_what_could_not_be_fenced_off_is_in_the_way_until_it_is(
         assert sweep(workspace).kept == ("t2",)
     assert isinstance(run(workspace, heir, write_numbers), Version)
     assert [stage.token for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,))] == ["t2"]
+
+
+def test_a_table_that_is_dropped_while_it_is_refreshed_stays_dropped_until_the_next_refresh(
+    workspace: Workspace, request_: RefreshRequest
+) -> None:
+    run(workspace, request_, write_numbers)
+
+    def write_and_drop(plan: RefreshPlan) -> None:
+        write_numbers(plan, (7, 8))
+        workspace.catalog(request_.table.identifier.catalog).drop_table(request_.table.identifier.path)
+
+    later = replace(request_, token="t2", schedule_time=utc_now())
+    with pytest.raises(CommitRejectedError, match="was dropped meanwhile"):
+        run(workspace, later, write_and_drop)
+    again = run(workspace, replace(later, token="t3"), write_numbers)
+    assert isinstance(again, Version)
+    assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
