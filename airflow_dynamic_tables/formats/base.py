@@ -138,7 +138,10 @@ class StagedTable(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Delete the stage's files; missing ones are fine. Never called while the commit might still land."""
+        """Delete the stage's files; missing ones are fine. Never called while the commit might still land.
+
+        :raises ConflictError: when a format sees that the table reads them all the same; then they stay.
+        """
 
 
 class LakeTable(ABC):

@@ -290,6 +290,6 @@ class HiveStagedTable(StagedTable):
         if lost is not None and lost.token == self._token:
             return lost
         known = one.parameters or {}
-        number = int(known.get(NUMBER) or tables.next_number(table, lost))
+        number = int(known.get(NUMBER) or 0)
         at = datetime.fromtimestamp(int(known.get("transient_lastDdlTime", 0)), UTC)
         return Version(number, self._token, self._token, None, at)
