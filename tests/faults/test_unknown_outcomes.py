@@ -108,32 +108,22 @@ def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultR
         assert [version.token for version in versions(workspace)][-1] == "lost"
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize("fault", ["terminated", "question_lost"])
-def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: FaultReport, fault: str) -> None:
-    refresh(cable.site, BASE)
+def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: FaultReport, fault: str, first: bool) -> None:
+    if not first:
+        refresh(cable.site, BASE)
     cut(cable, fault, fault_report)
-    assert refresh(cable.site, LOST).number == 2
+    assert refresh(cable.site, LOST).number == (1 if first else 2)
     with cable.site.open() as workspace:
-        assert content(workspace) == {"1": [10], "2": [2], "3": [3]}
-        check_all_settled(cable.site, workspace)
-
-
-@pytest.mark.parametrize("fault", ["terminated", "question_lost", "down_before"])
-def test_a_first_commit_that_did_not_arrive_keeps_its_files_until_there_is_a_table(
-    cable: Cable, fault_report: FaultReport, fault: str
-) -> None:
-    cut(cable, fault, fault_report)
-    _is_unknown(cable, fault)
-    with cable.site.open() as workspace:
-        refresh(cable.site, NEXT)
-        assert data_files(cable.site, "lost"), "nobody can be sure yet"
-        assert sweep(cable.site).aborted == ("lost",)
-        assert content(workspace) == {"3": [30]}
+        assert content(workspace) == {**({} if first else {"2": [2]}), "1": [10], "3": [3]}
         check_all_settled(cable.site, workspace)
 
 
 @pytest.mark.parametrize("healer", ["next refresh", "sweep"])
-@pytest.mark.parametrize(("fault", "first"), [("down_before", False), ("down_after", False), ("down_after", True)])
+@pytest.mark.parametrize(
+    ("fault", "first"), [(fault, first) for fault in ("down_before", "down_after") for first in (False, True)]
+)
 def test_a_server_that_is_back_knows_the_outcome(
     cable: Cable, fault_report: FaultReport, fault: str, first: bool, healer: str
 ) -> None:

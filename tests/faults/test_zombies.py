@@ -52,18 +52,19 @@ def test_a_zombie_cannot_commit(site: Site, fault_report: FaultReport, first: bo
         check_all_settled(site, workspace)
 
 
-def test_a_first_commit_that_woke_up_in_time_has_landed(site: Site, fault_report: FaultReport) -> None:
-    """There was no table to fence it off with, so nothing was deleted, and what it publishes is whole."""
+def test_a_first_commit_that_was_given_up_lands_no_more(site: Site, fault_report: FaultReport) -> None:
+    """It was stopped between its leave to publish and the swap; the table was there already, so it could be fenced off."""
     zombie = stopped(fault_report, site, "publishing")
-    assert sweep(site, when_leases_are_over).kept == ("zombie",)
-    assert data_files(site, "zombie")
+    assert sweep(site, when_leases_are_over).aborted == ("zombie",)
+    assert not data_files(site, "zombie")
     with site.open() as workspace:
         assert content(workspace) == {}
         zombie.wake()
-        version, _ = zombie.answer()
-        assert (version.number, version.token) == (1, "zombie")
-        assert content(workspace) == ZOMBIE.days
+        _, error = zombie.answer()
+        assert error is not None
+        assert content(workspace) == {}
         check_all_settled(site, workspace)
+        assert refresh(site, HEIR).number == 1
 
 
 @pytest.mark.parametrize("site", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-_SWAPS = (b"UPDATE iceberg_tables", b"INSERT INTO iceberg_tables")
+_SWAPS = (b"UPDATE iceberg_tables",)
 
 
 @dataclass

@@ -211,7 +211,7 @@ def tell_of_swaps() -> None:
     swapping: list[Any] = []
 
     def before(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if statement.startswith(("UPDATE iceberg_tables", "INSERT INTO iceberg_tables")):
+        if statement.startswith("UPDATE iceberg_tables"):
             sys.audit(f"{PREFIX}swap")
             swapping.append(statement)
 
