@@ -6,8 +6,10 @@ which knows neither token nor version, checks no file against a plan, and leaves
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +29,12 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 
 PARTITIONS = 1000
 ROUNDS = 7
+MANY, FEW = 10_000, 10
 DAYS = tuple(f"day-{number:04d}" for number in range(PARTITIONS))
 COLUMNS = (Column("ds", "string"), Column("country", "string"), Column("revenue", "double"))
 
@@ -52,15 +56,71 @@ def main() -> None:
     what = f"commit of {PARTITIONS} partitions"
     compare(what, measured["ours"], measured["rival"], "PyIceberg by hand")
     check(what, measured["ours"], "s", 3)
+    measure_history()
 
 
-def commit_ours(catalog: Catalog, name: str) -> float:
+def measure_history() -> None:
+    """CPU of a commit of one file to a table of many versions, and to one of few."""
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = SqlCatalog("lake", Database(f"sqlite:///{folder}/state.db"), f"file://{folder}/warehouse")
+        catalog.open()
+        iceberg = catalog.iceberg
+        for name, count in (("many", MANY), ("few", FEW)):
+            commit_ours(iceberg, name, DAYS[:1])
+            make_versions(iceberg, name, count)
+        measured = interleave(
+            ROUNDS,
+            ours=lambda: cpu(lambda: commit_ours(iceberg, "many", DAYS[:1])),
+            rival=lambda: cpu(lambda: commit_ours(iceberg, "few", DAYS[:1])),
+        )
+        metadata = Path(iceberg.load_table(("bench", "many")).metadata_location.removeprefix("file://"))
+        written = metadata.stat().st_size
+        catalog.close()
+    what = f"CPU of a commit to a table of {MANY} versions"
+    compare(what, measured["ours"], measured["rival"], f"of {FEW} versions", target=1.5)
+    print(f"  metadata file of {MANY} versions: {written / 1e6:.1f} MB")
+
+
+def cpu(action: Callable[[], object]) -> float:
+    """Seconds of CPU that something takes in this process."""
+    started = time.process_time()
+    action()
+    return time.process_time() - started
+
+
+def make_versions(catalog: Catalog, name: str, count: int) -> None:
+    """Give a table as many versions, all with the files of its first one."""
+    table = catalog.load_table(("bench", name))
+    metadata = json.loads(table.metadata.model_dump_json())
+    (first,) = metadata["snapshots"]
+    started = first["timestamp-ms"] - count
+    metadata["snapshots"] = [
+        {
+            **{key: value for key, value in first.items() if key != "parent-snapshot-id"},
+            **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": started + number,
+            "summary": {**first["summary"], NUMBER: str(number), TOKEN: str(uuid4())},
+        }
+        for number in range(1, count + 1)
+    ]
+    metadata["snapshot-log"] = [{"snapshot-id": number, "timestamp-ms": started + number} for number in range(1, count + 1)]
+    metadata |= {"current-snapshot-id": count, "last-sequence-number": count}
+    metadata["refs"]["main"]["snapshot-id"] = count
+    location = table.metadata_location.replace("/metadata/", "/metadata/9")
+    Path(location.removeprefix("file://")).write_text(json.dumps(metadata))
+    catalog.drop_table(("bench", name))
+    catalog.register_table(("bench", name), location)
+
+
+def commit_ours(catalog: Catalog, name: str, days: Sequence[str] = DAYS) -> float:
     """Seconds that our commit of a stage takes."""
     token = str(uuid4())
-    planned = tuple({"ds": day} for day in DAYS)
+    planned = tuple({"ds": day} for day in days)
     staged = IcebergTable(IcebergStore("bench", catalog, nullcontext), ObjectPath("bench", name)).stage(token)
-    files = tuple(StagedFile(path, size) for path, size in write_files(staged.begin()))
-    result = RefreshResult(token, "bench", PARTITIONS, files, COLUMNS, planned)
+    files = tuple(StagedFile(path, size) for path, size in write_files(staged.begin(), days))
+    result = RefreshResult(token, "bench", len(days), files, COLUMNS, planned)
     started = time.perf_counter()
     request = CommitRequest(result, datetime.now(UTC), partition_keys=("ds",), partitions=PartitionSet.of(planned))
     staged.commit(request, lambda: None)
@@ -79,13 +139,13 @@ def commit_rival(catalog: Catalog, name: str) -> float:
     return time.perf_counter() - started
 
 
-def write_files(folder: str) -> list[tuple[str, int]]:
+def write_files(folder: str, days: Sequence[str] = DAYS) -> list[tuple[str, int]]:
     """One small file for each partition.
 
     :return: URI and size of each.
     """
     found = []
-    for number, day in enumerate(DAYS):
+    for number, day in enumerate(days):
         file = Path(folder.removeprefix("file://"), f"{number}.parquet")
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"ds": [day], "country": ["DE"], "revenue": [float(number)]}), file)

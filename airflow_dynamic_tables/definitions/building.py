@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -106,9 +106,11 @@ def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
 
 
 def _retention(entry: Entry, declared: TableDeclaration) -> Retention:
-    default = Retention()
     count = _either(declared.versions_to_keep, entry.defaults.versions_to_keep)
     age = _either(declared.version_max_age, entry.defaults.version_max_age)
+    if count is None and age is None:
+        return DEFAULT_RETENTION
+    default = Retention()
     return Retention(default.versions_to_keep if count is None else count, default.version_max_age if age is None else age)
 
 

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class DynamicTable:
     options: Mapping[str, str] = field(default_factory=dict)
     format: str = DEFAULT_FORMAT
     atomicity: str = "staged"
-    retention: Retention = field(default_factory=Retention)
+    retention: Retention = DEFAULT_RETENTION
     comments: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
     row_counts: tuple[RowCount, ...] = ()

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCou
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
@@ -43,8 +43,8 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "options": dict(table.options),
         "format": table.format,
         "atomicity": table.atomicity,
-        "versions_to_keep": table.retention.versions_to_keep,
-        "version_max_age": _seconds(table.retention.version_max_age),
+        "versions_to_keep": None if table.retention.thinned else table.retention.versions_to_keep,
+        "version_max_age": None if table.retention.thinned else _seconds(table.retention.version_max_age),
         "columns": dict(table.comments),
         "expectations": [_said(expectation) for expectation in table.expectations],
         "row_counts": [_said(bounds) for bounds in table.row_counts],
@@ -97,6 +97,10 @@ def _decided(resolved: Mapping[str, Any], partition_keys: Sequence[str]) -> dict
     }
 
 
+def _retention(versions: int | None, seconds: float | None) -> Retention:
+    return DEFAULT_RETENTION if versions is None or seconds is None else Retention(versions, timedelta(seconds=seconds))
+
+
 def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """All other fields."""
     start = declaration.get("start_date")
@@ -107,7 +111,7 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "freshness": Freshness.parse(declaration["freshness"]),
         "cron": declaration.get("schedule"),
         "partition_keys": tuple(declaration["partitioned_by"]),
-        "retention": Retention(declaration["versions_to_keep"], timedelta(seconds=declaration["version_max_age"])),
+        "retention": _retention(declaration.get("versions_to_keep"), declaration.get("version_max_age")),
         "comments": declaration["columns"],
         "expectations": tuple(from_plain(Expectation, item) for item in declaration["expectations"]),
         "row_counts": tuple(from_plain(RowCount, item) for item in declaration["row_counts"]),

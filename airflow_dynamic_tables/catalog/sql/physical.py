@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
@@ -13,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.files import as_os_errors, is_object_store
+from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -29,17 +29,17 @@ class PhysicalTables:
         self.warehouse = warehouse
         self._name = name
         self._database = database
-        self._iceberg: IcebergCatalog | None = None
+        self._iceberg: LeanCatalog | None = None
 
     @property
-    def iceberg(self) -> IcebergCatalog:
+    def iceberg(self) -> LeanCatalog:
         """PyIceberg's catalog; its namespaces are the databases.
 
         :raises CatalogUnavailableError: when the database cannot be reached.
         """
         return self._iceberg or self.open()
 
-    def open(self) -> IcebergCatalog:
+    def open(self) -> LeanCatalog:
         """Make sure that PyIceberg's own tables exist; idempotent.
 
         :raises CatalogUnavailableError: when the database cannot be reached.
@@ -79,17 +79,17 @@ class PhysicalTables:
         except DBAPIError as error:
             raise CatalogUnavailableError(f"Cannot reach catalog {self._name}: {reason(error)}") from error
 
-    def _opened(self) -> IcebergCatalog:
+    def _opened(self) -> LeanCatalog:
         with self._database.errors():
             engine = self._database.engine
             properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": self.warehouse}
             if is_object_store(self.warehouse):
                 properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: one place says endpoint and credentials
             try:
-                catalog = IcebergCatalog(self._name, **properties)
+                catalog = LeanCatalog(self._name, **properties)
             except DBAPIError:
                 # Two processes that start at once both try to create PyIceberg's tables; now they are there.
-                catalog = IcebergCatalog(self._name, **properties)
+                catalog = LeanCatalog(self._name, **properties)
 
         # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
         catalog.engine.dispose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 
@@ -17,16 +17,21 @@ VERSION_MAX_AGE = "version_max_age"
 SHORTEST_AGE = timedelta(hours=1)
 """A refresh or a reader that began when a version was the current one has at least that long."""
 
+HOURLY_UP_TO = timedelta(days=1)
+"""How old a version gets before one a day is kept instead of one an hour."""
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """A version may go when it is neither among the newest ``versions_to_keep`` nor younger than ``version_max_age``.
 
-    Its age counts from the moment another version took its place.
+    Its age counts from the moment another version took its place. ``thinned``: of those that are older than an hour only the last
+    one of each hour is kept, and after a day the last one of each day, so that nobody who says nothing keeps thousands.
     """
 
     versions_to_keep: int = 10
     version_max_age: timedelta = timedelta(days=7)
+    thinned: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Retention:
@@ -34,23 +39,42 @@ class Retention:
 
         :raises ValueError: when an option is no number or no length of time.
         """
+        if not {VERSIONS_TO_KEEP, VERSION_MAX_AGE} & set(options):
+            return DEFAULT_RETENTION
         merged = {**cls().options, **options}
         return cls(int(merged[VERSIONS_TO_KEEP]), Freshness.parse(merged[VERSION_MAX_AGE]).period)
 
     @property
     def options(self) -> dict[str, str]:
-        """Itself as options of a table; :meth:`parse` gives the same value back."""
+        """Itself as options of a table; :meth:`parse` gives the same value back. The default needs none."""
+        if self.thinned:
+            return {}
         return {
             VERSIONS_TO_KEEP: str(self.versions_to_keep),
             VERSION_MAX_AGE: Freshness(int(self.version_max_age.total_seconds())).text,
         }
 
     def keeps(self, newer: int, replaced_at: datetime | None, now: datetime) -> bool:
-        """Whether a version is to be kept.
+        """Whether a version is to be kept, and all newer ones with it.
 
         :param newer: how many newer versions there are.
         :param replaced_at: when the next version took its place; ``None`` for the current one.
         """
         if replaced_at is None or newer < self.versions_to_keep:
             return True
-        return now - replaced_at < max(self.version_max_age, SHORTEST_AGE)
+        return now - replaced_at < (SHORTEST_AGE if self.thinned else max(self.version_max_age, SHORTEST_AGE))
+
+    def span(self, committed_at: datetime, replaced_at: datetime, now: datetime) -> datetime | None:
+        """The hour or the day of which the newest version is to be kept, when versions are thinned; by its beginning, in UTC.
+
+        :return: ``None`` when none is kept of that time.
+        """
+        age = now - replaced_at
+        if not self.thinned or age >= self.version_max_age:
+            return None
+        hour = committed_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        return hour if age < HOURLY_UP_TO else hour.replace(hour=0)
+
+
+DEFAULT_RETENTION = Retention(thinned=True)
+"""What holds for a table that says nothing: the last ten and those of the last hour, then one an hour, one a day for a week."""

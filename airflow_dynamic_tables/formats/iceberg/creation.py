@@ -22,9 +22,13 @@ from airflow_dynamic_tables.formats.commits import until_done
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.pointer import preparing
 
+PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}
+"""How many earlier metadata files are kept: each is as large as the history of the table, and nobody reads one."""
+
 _PROPERTIES = {
     TableProperties.FORMAT_VERSION: "2",
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    **PREVIOUS_METADATA,
 }
 
 

@@ -24,7 +24,7 @@ from airflow_dynamic_tables.core.tables.schema import evolve
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
 from airflow_dynamic_tables.formats.commits import TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.producing import InOrder, UpdatedAt, next_ms
+from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder, UpdatedAt, next_ms
 
 _ATTEMPTS = 5
 
@@ -64,18 +64,23 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
     which always stay. Of a table without versions nothing is forgotten.
     """
     lineage = list(tables.lineage(table))
-    last, newer, replaced_at = 0, 0, None
+    last, newer = 0, 0
+    replaced_at: datetime | None = None
+    sampled: dict[datetime, int] = {}
     for position, snapshot in enumerate(lineage):
         if _ids(snapshot) & set(pinned):
             last = position
         if not (snapshot.summary and snapshot.summary.get(TOKEN)):
             continue
-        if retention.keeps(newer, replaced_at, now):
+        if replaced_at is None or retention.keeps(newer, replaced_at, now):
             last = position
-        newer, replaced_at = newer + 1, _time(snapshot)
+        elif span := retention.span(_time(snapshot), replaced_at, now):
+            sampled.setdefault(span, snapshot.snapshot_id)
+        newer += 1
+        replaced_at = _time(snapshot)
     if not newer:
         return []
-    stay = {snapshot.snapshot_id for snapshot in lineage[: last + 1]}
+    stay = {snapshot.snapshot_id for snapshot in lineage[: last + 1]} | set(sampled.values())
     stay |= {reference.snapshot_id for reference in table.metadata.refs.values()}
     of_lineage = {snapshot.snapshot_id for snapshot in lineage}
     youngest = now - max(retention.version_max_age, SHORTEST_AGE)
@@ -121,7 +126,9 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
             return 0
         try:
             with store.errors(), as_os_errors():
-                _Expiry(Transaction(table, autocommit=True)).by_ids(chosen).commit()
+                changes = Changes(table)
+                _Expiry(changes).by_ids(chosen).commit()
+                changes.commit_transaction()
         except (CommitFailedException, ValueError):
             continue  # somebody committed, or forgot the same ones
         except OSError as error:

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, Generic
 
 from pyiceberg.io import FileIO
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements, _apply_table_update
+from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements, _apply_table_update, _TableMetadataUpdateContext
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -28,6 +28,28 @@ def next_ms(metadata: TableMetadata) -> int:
         *(snapshot.timestamp_ms for snapshot in metadata.snapshots[-1:]),
     )
     return max(int(time.time() * 1000), *(last + 1 for last in times))
+
+
+class Changes(Transaction):
+    """Changes of a table that are published together; PyIceberg's own copies all of its metadata whenever it is looked at.
+
+    PyIceberg's own retry would publish on top of a fence, so it is turned off in the table given.
+    """
+
+    def __init__(self, table: Table) -> None:
+        properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        table.metadata = table.metadata.model_copy(update={"properties": properties})
+        super().__init__(table)
+        self._seen, self._changed = 0, table.metadata
+        self._context = _TableMetadataUpdateContext()
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with all changes so far."""
+        for update in self._updates[self._seen :]:
+            self._changed = _apply_table_update(update, self._changed, self._context)
+        self._seen = len(self._updates)
+        return self._changed
 
 
 class InOrder(_SnapshotProducer[U], Generic[U]):

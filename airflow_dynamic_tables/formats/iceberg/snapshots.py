@@ -172,13 +172,6 @@ def snapshot_id(table: Table) -> str:
     return str(snapshot.snapshot_id) if snapshot else ""
 
 
-def without_retries(table: Table) -> Table:
-    """PyIceberg's own retry would publish on top of a fence; ours asks ``before_publish`` again."""
-    properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
-    table.metadata = table.metadata.model_copy(update={"properties": properties})
-    return table
-
-
 def unreadable_by_name(table: Table) -> str | None:
     """Why the table's files cannot be read by the names of their columns; ``None`` when they can."""
     names: dict[int, str | None] = {}

@@ -35,11 +35,11 @@ from airflow_dynamic_tables.formats.commits import (
     until_done,
 )
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.creation import load_or_make
+from airflow_dynamic_tables.formats.iceberg.creation import PREVIOUS_METADATA, load_or_make
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles
 from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
-from airflow_dynamic_tables.formats.iceberg.producing import FenceOff
+from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
 
 
 class IcebergStagedTable(StagedTable):
@@ -96,7 +96,7 @@ class IcebergStagedTable(StagedTable):
             return True  # a commit makes no table
         if tables.find(table, self._token):
             return True
-        transaction = tables.without_retries(table).transaction()
+        transaction = Changes(table)
         with preparing(self._path):
             FenceOff(transaction, table.io, self._token).commit()
         return None if swap(transaction, self._path) is None else True
@@ -125,7 +125,7 @@ class IcebergStagedTable(StagedTable):
 
     def _restoration(self, table: Table, number: int) -> Transaction:
         old = kept_version(tables.versions(table), number, self._path)
-        transaction = tables.without_retries(table).transaction()
+        transaction = Changes(table)
         summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
         producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
@@ -133,13 +133,15 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _evolution(self, table: Table, request: CommitRequest) -> Transaction:
-        transaction = tables.without_retries(table).transaction()
+        transaction = Changes(table)
         if tables.is_new(table):
             self._define(transaction, request)
         else:
             self._evolve(transaction, table, request)
         if request.comment and request.comment != table.properties.get("comment"):
             transaction.set_properties(comment=request.comment)
+        if PREVIOUS_METADATA.keys() - table.properties.keys():
+            transaction.set_properties(PREVIOUS_METADATA)
         return tables.find_columns_by_name(transaction)
 
     def _define(self, transaction: Transaction, request: CommitRequest) -> None:

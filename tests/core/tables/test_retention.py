@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
 NOW = datetime(2024, 3, 10, tzinfo=UTC)
 
@@ -13,7 +13,8 @@ def test_options_give_the_same_back_and_defaults_fill_in() -> None:
     retention = Retention(3, timedelta(hours=36))
     assert retention.options == {"versions_to_keep": "3", "version_max_age": "36 hours"}
     assert Retention.parse({**retention.options, "other": "x"}) == retention
-    assert Retention.parse({}) == Retention() == Retention(10, timedelta(days=7))
+    assert Retention.parse({"versions_to_keep": "10"}) == Retention() == Retention(10, timedelta(days=7))
+    assert (Retention.parse({}), DEFAULT_RETENTION.options) == (DEFAULT_RETENTION, {})
     with pytest.raises(ValueError, match="soon"):
         Retention.parse({"version_max_age": "soon"})
 
@@ -31,3 +32,27 @@ def test_a_version_replaced_just_now_stays_for_those_who_read_it() -> None:
     retention = Retention(1, timedelta(seconds=1))
     assert retention.keeps(1, NOW - timedelta(minutes=59), NOW)
     assert not retention.keeps(1, NOW - timedelta(minutes=60), NOW)
+
+
+def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
+    """A refresh a minute for a month."""
+    made = [NOW - timedelta(minutes=minutes) for minutes in range(30 * 24 * 60)]
+    kept, spans = [], set()
+    for newer, committed_at in enumerate(made):
+        replaced_at = made[newer - 1] if newer else None
+        span = None if replaced_at is None else DEFAULT_RETENTION.span(committed_at, replaced_at, NOW)
+        if DEFAULT_RETENTION.keeps(newer, replaced_at, NOW):
+            kept.append(NOW - committed_at)
+        elif span is not None and span not in spans:
+            spans.add(span)
+            kept.append(NOW - committed_at)
+    assert len([age for age in kept if age <= timedelta(hours=1)]) == 61
+    assert len([age for age in kept if timedelta(hours=1) < age <= timedelta(days=1)]) in (23, 24)
+    assert len([age for age in kept if age > timedelta(days=1)]) in (6, 7)
+    assert max(kept) <= timedelta(days=7)
+
+
+def test_a_rare_refresh_keeps_ten_versions_however_old() -> None:
+    assert DEFAULT_RETENTION.keeps(9, NOW - timedelta(days=300), NOW)
+    assert not DEFAULT_RETENTION.keeps(10, NOW - timedelta(days=300), NOW)
+    assert DEFAULT_RETENTION.span(NOW - timedelta(days=301), NOW - timedelta(days=300), NOW) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyiceberg.table import Table
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from tests.support.benches.staging import NOON, Bench
 
 FEW = Retention(versions_to_keep=2, version_max_age=timedelta(days=1))
@@ -90,6 +91,22 @@ def test_a_table_that_another_engine_replaced_still_has_its_versions(bench: Benc
     forget_all_but_the_last(catalog)
     assert bench.table.current() == version
     assert bench.refresh({"1": [2]}).number == 2
+
+
+def test_versions_that_are_thinned_out_can_all_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh every half an hour; nobody said how many versions to keep."""
+    right = time.time
+    began = right() // 3600 * 3600
+    for number in range(1, 25):
+        monkeypatch.setattr(time, "time", lambda at=began + number * 1800: at)
+        bench.refresh({"1": [number]})
+    now = datetime.fromtimestamp(began + 25 * 1800, UTC)
+    assert bench.table.expire(DEFAULT_RETENTION, now, tuple) == 6
+    kept = [version.number for version in bench.table.versions()]
+    assert kept == [1, 3, 5, 7, 9, 11, 13, *range(14, 25)]
+    bench.table.delete_orphans(now + timedelta(days=30), tuple)
+    assert [bench.table.sample(9, number) for number in kept] == [[{"ds": "1", "n": number}] for number in kept]
+    assert bench.refresh({"1": [0]}).number == 25
 
 
 def test_a_table_without_versions_forgets_nothing(bench: Bench, catalog: SqlCatalog) -> None:
