@@ -143,8 +143,8 @@ def _mapping_reader(convert: _Converter | None) -> _Converter:
 
 def _dataclass_reader(kind: Any) -> _Converter:
     hints = get_type_hints(kind)
-    found = ((field.name, _reader(hints[field.name])) for field in fields(kind))
-    converters = [(name, convert) for name, convert in found if convert is not None]
+    readers = ((field.name, _reader(hints[field.name])) for field in fields(kind))
+    converters = [(name, convert) for name, convert in readers if convert is not None]
     required = [field.name for field in fields(kind) if field.metadata.get("required")]
 
     def read(data: Any) -> Any:

@@ -57,10 +57,10 @@ class Tree:
 
 def _stamp(path: str) -> _Stamp:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a thousand Path objects would cost more than all the rest
+        status = os.stat(path)  # noqa: PTH116 - a thousand Path objects would cost more than all the rest
     except OSError:
         return [path, -1, 0, 0, 0]
-    return [path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    return [path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class Cache:

@@ -42,14 +42,14 @@ def load_sound_definitions(
     """
     cache = cache or Cache.of_user()
     tree = Tree.scan(path, find_files(path), scope)
-    found = cache.load(tree)
-    if found is None:
+    result = cache.load(tree)
+    if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
 
-        found, files = read(path, tree.files, scope, cache.analyse)
-        cache.store(tree.including(files), *found)
-    return found
+        result, files = read(path, tree.files, scope, cache.analyse)
+        cache.store(tree.including(files), *result)
+    return result
 
 
 def load_task_definitions(
@@ -61,9 +61,9 @@ def load_task_definitions(
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    found = cache.load_workflow(Tree.scan(path, find_files(path), scope), workflow_id)
-    if found is not None:
-        return found
+    cached = cache.load_workflow(Tree.scan(path, find_files(path), scope), workflow_id)
+    if cached is not None:
+        return cached
     every, _ = load_sound_definitions(path, scope=scope, cache=cache)
     table = _of_workflow(every, workflow_id)
     if table is None:
@@ -79,8 +79,8 @@ def load_table_for_task(
     path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
 ) -> DynamicTable | None:
     """The table with that workflow id; see :func:`load_task_definitions`."""
-    found = load_task_definitions(path, workflow_id, scope=scope, cache=cache)
-    return _of_workflow(found, workflow_id)
+    definitions = load_task_definitions(path, workflow_id, scope=scope, cache=cache)
+    return _of_workflow(definitions, workflow_id)
 
 
 def _of_workflow(definitions: Definitions, workflow_id: str) -> DynamicTable | None:
@@ -91,7 +91,7 @@ def find_files(path: Path) -> list[Path]:
     """The definition files of a path, sorted: itself, or all YAML files below it that are not hidden."""
     if not path.is_dir():
         return [path]
-    return [Path(found) for found in sorted(_walk(str(path)))]
+    return [Path(file) for file in sorted(_walk(str(path)))]
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -76,8 +76,8 @@ class Definitions:
         """The table of that full name, or the only one whose name ends so (``sales.orders``, ``orders``)."""
         ending = [table for identifier, table in self.tables.items() if f".{identifier}".endswith(f".{name}")]
         exact = [table for table in ending if str(table.identifier) == name]
-        found = exact or ending
-        return found[0] if len(found) == 1 else None
+        named = exact or ending
+        return named[0] if len(named) == 1 else None
 
     def topological(self) -> list[DynamicTable]:
         """All tables, each after the tables it reads; otherwise in order of their names."""
@@ -101,14 +101,14 @@ class Definitions:
 
     def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
         """Everything that table depends on, directly or not: dynamic tables and sources, sorted; not itself."""
-        found: set[TableIdentifier] = set()
+        above: set[TableIdentifier] = set()
         waiting = [identifier]
         while waiting:
             table = self.tables.get(waiting.pop())
-            new = set(table.upstream) - found if table else set()
-            found |= new
+            new = set(table.upstream) - above if table else set()
+            above |= new
             waiting.extend(new)
-        return tuple(sorted(found - {identifier}))
+        return tuple(sorted(above - {identifier}))
 
     def _parents_first(self, identifier: TableIdentifier, done: Iterable[TableIdentifier]) -> list[TableIdentifier]:
         """The dynamic tables above one that are not done yet, each after its own parents; without recursion."""

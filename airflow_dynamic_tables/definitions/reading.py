@@ -94,9 +94,9 @@ class _Reader:
         if declaration is None:
             self.missing_names.add(identifier.table.lower())
             return
-        query, found = self._query(document, location, declaration)
-        self.mistakes += found
-        sound = not mistakes and not found
+        query, query_mistakes = self._query(document, location, declaration)
+        self.mistakes += query_mistakes
+        sound = not mistakes and not query_mistakes
         dropped = frozenset(_dropped(item, declaration) | _dropped(document.data.get("defaults"), defaults))
         self.entries.append(Entry(identifier, declaration, defaults, scope, document, location, query, sound, dropped))
 

@@ -83,10 +83,11 @@ class Resolver:
         targets: list[Target] = []
         origins: dict[TableIdentifier, Reference] = {}
         for reference in analysis.references:
-            found = self._target(entry, entry.query, reference, trail)
-            if found is not None:
-                targets.append(found[0])
-                for identifier in found[1]:
+            resolved = self._target(entry, entry.query, reference, trail)
+            if resolved is not None:
+                target, identifiers = resolved
+                targets.append(target)
+                for identifier in identifiers:
                     origins.setdefault(identifier, reference)
         if analysis.problems or len(targets) < len(analysis.references):
             return None

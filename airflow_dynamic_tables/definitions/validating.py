@@ -60,8 +60,8 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
     if value is None:
         return f"{key!r} has no value; give one or remove the key"
     if kind == "string_type":
-        found = f"{str(value).lower()}; put it in quotes" if isinstance(value, bool) else _kind(value)
-        return f"{key!r} must be text, not {found}"
+        given = f"{str(value).lower()}; put it in quotes" if isinstance(value, bool) else _kind(value)
+        return f"{key!r} must be text, not {given}"
     if kind in ("string_too_short", "too_short"):
         return f"{key!r} must not be empty"
     if kind == "literal_error":

@@ -110,12 +110,12 @@ class SqlLedger(Ledger):
             if connection.execute(change).rowcount:
                 _update(connection, token, refresh or {})
                 return True
-            found = _stage(connection, token)
-            if found is None or found.state is not to_state:
-                now = f"is {found.state}" if found else "is unknown to the ledger"
+            stage = _stage(connection, token)
+            if stage is None or stage.state is not to_state:
+                now = f"is {stage.state}" if stage else "is unknown to the ledger"
                 raise CommitRejectedError(f"Stage {token} {now}; it can no longer become {to_state}.")
-            if held_by not in (None, found.process):
-                raise CommitRejectedError(f"Stage {token} was taken away; it is {found.state} by another process now.")
+            if held_by not in (None, stage.process):
+                raise CommitRejectedError(f"Stage {token} was taken away; it is {stage.state} by another process now.")
             return False
 
     def record(self, refresh: Refresh) -> None:

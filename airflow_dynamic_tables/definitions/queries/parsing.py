@@ -199,8 +199,8 @@ def _qualifiers(
 def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
     """Names of called functions, with their databases; of those of one part only what the parser does not know as SQL."""
     places = {token.start: number for number, token in enumerate(tokens)}
-    found = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
-    for call in sorted(found, key=_start):
+    anonymous = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
+    for call in sorted(anonymous, key=_start):
         last = first = places[_start(call)]
         while first >= 2 and tokens[first - 1].token_type is TokenType.DOT and _is_word(tokens[first - 2]):
             first -= 2

@@ -77,10 +77,10 @@ class PartitionCommits:
         place = self._place
         if wanted is not None and len(wanted) <= _BY_NAME:
             names = [partition_name(_keys(table), values) for values in wanted]
-            found = self._metastore.ask("get_partitions_by_names", *place, names) if names else []
+            partitions = self._metastore.ask("get_partitions_by_names", *place, names) if names else []
         else:
-            found = self._metastore.ask("get_partitions", *place, tables.ALL)
-        return {tuple(partition.values): partition for partition in found}
+            partitions = self._metastore.ask("get_partitions", *place, tables.ALL)
+        return {tuple(partition.values): partition for partition in partitions}
 
     def publish(self, table: Table, commit: Pending, changes: Changes, stage: str) -> bool:
         """Make the changes visible in one step; False when somebody else was first or the metastore refused.
@@ -127,9 +127,9 @@ class PartitionCommits:
 
     def landed(self, commit: Pending) -> bool:
         """Whether a commit that is under way landed already."""
-        found = self._guard(commit)
-        if found is not None:
-            return TOKEN in (found.parameters or {})
+        guard_partition = self._guard(commit)
+        if guard_partition is not None:
+            return TOKEN in (guard_partition.parameters or {})
         return self.find_mark(commit.version.token) is not None
 
     def find_mark(self, token: str) -> Partition | Table | None:
@@ -213,10 +213,10 @@ class PartitionCommits:
         """
         self._change(lambda table: self._is_pending(table, commit))
         for attempt in range(ATTEMPTS):
-            found = self._guard(commit)
-            if found is None:
+            guard_partition = self._guard(commit)
+            if guard_partition is None:
                 return False
-            if TOKEN in (found.parameters or {}):
+            if TOKEN in (guard_partition.parameters or {}):
                 return True
             try:
                 self._metastore.call("drop_partition", *self._place, list(commit.guard), False)

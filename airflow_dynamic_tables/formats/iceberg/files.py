@@ -49,12 +49,12 @@ def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile
     for file, future in zip(files, futures, strict=True):
         try:
             with as_os_errors():
-                found = future.result()
+                data_file = future.result()
         except (OSError, ValueError, KeyError, NotImplementedError) as error:
             raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
-        if found.file_size_in_bytes != file.bytes:
-            raise StageRejectedError(f"Staged file {file.path} has {found.file_size_in_bytes} bytes, not {file.bytes}.")
-        yield found
+        if data_file.file_size_in_bytes != file.bytes:
+            raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
+        yield data_file
 
 
 def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
@@ -62,7 +62,8 @@ def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
 
     :raises StageRejectedError: when it is not of one partition.
     """
-    found, nulls = {}, file.null_value_counts or {}
+    texts: dict[str, str] = {}
+    nulls = file.null_value_counts or {}
     values = partition(file, metadata.spec(), metadata.schema())
     for field in metadata.spec().fields:
         value = values[field.name]
@@ -71,8 +72,8 @@ def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
                 f"Staged file {file.file_path} does not say what its partition is: "
                 f"{field.name!r} is null in some rows, or has no statistics."
             )
-        found[field.name] = value
-    return found
+        texts[field.name] = value
+    return texts
 
 
 class _FooterReader:

@@ -41,7 +41,7 @@ class RestoreFiles(InOrder["RestoreFiles"]):
     def __init__(self, transaction: Transaction, io: FileIO, snapshot_id: int, summary: dict[str, str]) -> None:
         super().__init__(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
         metadata = transaction.table_metadata
-        self._restored = next(found for found in metadata.snapshots if found.snapshot_id == snapshot_id)
+        self._restored = next(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == snapshot_id)
         schemas = {schema.schema_id: schema for schema in metadata.schemas}
         evolve(columns_of(schemas[self._restored.schema_id or 0]), columns_of(metadata.schema()))
 
