@@ -81,7 +81,8 @@ def _writer(kind: Any) -> _Converter:
 @cache
 def _reader(hint: Any) -> _Converter | None:
     """How values of a type are read; ``None`` when they are what stands in the data."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in (Union, UnionType):
         return _optional_reader(arguments)
     if origin is tuple:

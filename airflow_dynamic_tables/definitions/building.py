@@ -94,7 +94,8 @@ def _applies(option: str, declared: TableDeclaration) -> bool:
 
 
 def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
-    default, own = entry.defaults.spark, declared.spark
+    default = entry.defaults.spark
+    own = declared.spark
     return SparkSettings(
         **{
             **default.model_dump(exclude_none=True),

@@ -47,7 +47,8 @@ def _mistake(model: type[Declaration], detail: ErrorDetails, document: Document,
 
 
 def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) -> str:
-    kind, value = detail["type"], detail["input"]
+    kind = detail["type"]
+    value = detail["input"]
     if not inner and kind in ("model_type", "model_attributes_type"):
         return f"must be a mapping such as {{name: …}}, not {_kind(value)}"
     key = next((str(step) for step in reversed(inner) if isinstance(step, str)), "it")

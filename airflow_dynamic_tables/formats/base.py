@@ -78,7 +78,8 @@ class RowCounts:
         for spec, count in files:
             if count:
                 rows[tuple(spec.items())] += count
-        replaced, held = 0, set()
+        replaced = 0
+        held: set[frozenset[tuple[str, str | None]]] = set()
         for partition, count in rows.items():
             covering = asked.covering(dict(partition))
             held |= {frozenset(spec.items()) for spec in covering}

@@ -45,7 +45,8 @@ class LeanCatalog(SqlCatalog):
 
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     """PyIceberg's ``update_table_metadata`` without its last step, a deep copy of the result."""
-    context, metadata = _TableMetadataUpdateContext(), table.metadata
+    context = _TableMetadataUpdateContext()
+    metadata = table.metadata
     for update in updates:
         metadata = _apply_table_update(update, metadata, context)
     if metadata is table.metadata:

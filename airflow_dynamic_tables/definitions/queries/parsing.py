@@ -89,12 +89,14 @@ def _single_statement(query: str, tokens: list[Token]) -> tuple[str, list[Token]
     """The query without semicolons and comments behind it."""
     end = next((number for number, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON), None)
     if end is None:
-        kept, text = tokens, query
+        kept = tokens
+        text = query
     else:
         for token in tokens[end:]:
             if token.token_type is not TokenType.SEMICOLON:
                 raise _UnusableError(token.start, "more than one statement; a query is a single SELECT")
-        kept, text = tokens[:end], query[: tokens[end].start]
+        kept = tokens[:end]
+        text = query[: tokens[end].start]
     if not kept:
         raise _UnusableError(0, "the query is empty")
     return text.rstrip(), kept

@@ -79,9 +79,11 @@ class FolderTable(LakeTable):
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         """See :meth:`LakeTable.read`."""
-        folder, record = self._folder, self._folder.filled()
+        folder = self._folder
+        record = folder.filled()
         keys = tuple(record["partition_keys"])
-        files, schema = folder.listing(), spark_ddl(columns_in(record))
+        files = folder.listing()
+        schema = spark_ddl(columns_in(record))
         return TableContent(
             snapshot=str(record["number"]),
             files=tuple(files),
@@ -171,7 +173,8 @@ class FolderStagedTable(StagedTable):
         delete_folder(self.begin())
 
     def _evolution(self, request: CommitRequest) -> tuple[Column, ...]:
-        record, columns = self._folder.record(), request.result.columns
+        record = self._folder.record()
+        columns = request.result.columns
         if record is None:
             if exists(self._folder.location) and (files := self._folder.files()):
                 raise StageRejectedError(f"{files[0]} is there already and of no refresh; choose another name for the table.")
@@ -189,8 +192,8 @@ class FolderStagedTable(StagedTable):
 
     def _record(self, request: CommitRequest, columns: Sequence[Column]) -> Version:
         # Without its record nobody knows which version the rows are of, though they are there.
-        attempt, location = partial(self._recorded, request, columns), self._folder.location
-        return until_done(attempt, location, "recording a version", pause=False, error=CommitUnknownError)
+        attempt = partial(self._recorded, request, columns)
+        return until_done(attempt, self._folder.location, "recording a version", pause=False, error=CommitUnknownError)
 
     def _recorded(self, request: CommitRequest, columns: Sequence[Column]) -> Version | None:
         """The version, once its number was free and is taken."""

@@ -174,8 +174,9 @@ class PartitionCommits:
 
         :return: the guards.
         """
-        empty, kinds = f"{stage}/{tables.EMPTY}", [field.type for field in shape.partitionKeys]
+        empty = f"{stage}/{tables.EMPTY}"
         write_text(f"{empty}/_EMPTY", "")  # a folder even where there are none, and a sign that there may be partitions in it
+        kinds = [field.type for field in shape.partitionKeys]
         cleaning = -(-max(len(changes.missing), len(changes.emptied)) // _BATCH)
         guards = [commit.guard, *(guard(kinds) for _ in range(cleaning))]
         added = [
@@ -188,7 +189,8 @@ class PartitionCommits:
 
     def _altered(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Partition]:
         """The partitions as they are after the commit; each says whose it is."""
-        empty, version = f"{stage}/{tables.EMPTY}", commit.version
+        empty = f"{stage}/{tables.EMPTY}"
+        version = commit.version
         mark = {TOKEN: version.token, NUMBER: str(version.number)}
         rows = {values: {tables.ROWS: str(folder.rows)} for values, folder in changes.filled.items()}
         return [

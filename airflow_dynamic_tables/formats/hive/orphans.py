@@ -54,7 +54,8 @@ def _is_alone(metastore: Metastore, table: Table, entries: Collection[Entry], be
 
     Tables that the first release made share a folder when one has been renamed, or when two metastores have one warehouse.
     """
-    root, own = tables.root(table), tables.identity(table)
+    root = tables.root(table)
+    own = tables.identity(table)
     marks = owners(entries, f"{root}/{tables.VERSIONS}", before)
     others = [*(mark for mark in marks if mark != own), *_neighbours(metastore, table)]
     if others:

@@ -223,7 +223,8 @@ def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tup
     """
     new_data = [column for column in columns if column.name not in keys]
     new_keys = [next(column for column in columns if column.name == key) for key in keys]
-    known, known_keys = columns_of(table), partition_keys_of(table)
+    known = columns_of(table)
+    known_keys = partition_keys_of(table)
     old_data = [column for column in known if column.name not in known_keys]
     if not old_data and not versions(table):
         return (*new_data, *new_keys)

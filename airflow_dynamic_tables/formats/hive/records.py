@@ -70,7 +70,8 @@ def write_replaced(stage: str, locations: Iterable[str]) -> None:
 
 def replaced_since(entries: Sequence[Entry], location: str, before: datetime) -> list[str]:
     """Folders that were replaced after that time."""
-    root, folders = plain_path(location), []
+    root = plain_path(location)
+    folders: list[str] = []
     for entry in entries:
         if entry.path.endswith(f"/{_REPLACED}") and entry.changed_at is not None and entry.changed_at >= before:
             folders += json.loads(read_text(f"{location}{entry.path[len(root) :]}"))

@@ -52,8 +52,9 @@ from airflow_dynamic_tables.formats.hive.records import claim, record, undone, w
 
 log = logging.getLogger(__name__)
 
-_PATIENCE, _PATIENCE_PER_PARTITION = 60.0, 0.2
-"""Seconds that another commit of the same table may take before it is brought to its end."""
+_PATIENCE = 60.0
+_PATIENCE_PER_PARTITION = 0.2
+"""Seconds that another commit of the same table may take before it is brought to its end, and more for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,8 @@ class HiveStagedTable(StagedTable):
 
         :raises CommitRejectedError: when it is not the table that the stage is of.
         """
-        watched, deadline = None, 0.0
+        watched: Values | None = None
+        deadline = 0.0
         while True:
             table = tables.load(self._metastore, self._path)
             if table is None or tables.root(table) != self._location:
@@ -169,8 +171,8 @@ class HiveStagedTable(StagedTable):
             if pending is None:
                 return table
             if pending.guard != watched:
-                patience = _PATIENCE + _PATIENCE_PER_PARTITION * pending.count
-                watched, deadline = pending.guard, time.monotonic() + patience
+                watched = pending.guard
+                deadline = time.monotonic() + _PATIENCE + _PATIENCE_PER_PARTITION * pending.count
             if pending.version.token == self._token or time.monotonic() > deadline:
                 self._commits.settle(pending, tables.stage_of(tables.root(table), pending.version.token))
             else:
@@ -178,8 +180,8 @@ class HiveStagedTable(StagedTable):
 
     def _attempt(self, table: Table, commit: _Commit) -> bool:
         """Publish on the table as it was read; False when it is to be read again."""
-        request, staged = commit.request, commit.staged
-        stage, keys = self.begin(), request.partition_keys
+        request = commit.request
+        keys = request.partition_keys
         self._check_table(table, keys)
         expected = tables.revision(table)
         if expected is None or tables.identity(table) is None:  # nothing of this release has changed it yet
@@ -187,7 +189,7 @@ class HiveStagedTable(StagedTable):
             self._alter(table, expected)
             return False
         columns = tables.evolved(table, request.result.columns, keys)
-        changes = self._changes(table, commit) if keys else Changes(staged, frozenset(), frozenset(), (table.sd.location,))
+        changes = self._changes(table, commit) if keys else Changes(commit.staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
             return False
         lost = undone(table)
@@ -198,12 +200,12 @@ class HiveStagedTable(StagedTable):
         version = tables.next_version(table, self._token, request, lost)
         claim(table)
         given_up = (tables.data_of(tables.stage_of(self._location, lost.token)),) if lost is not None else ()
-        write_replaced(stage, (*changes.replaced, *given_up))
+        write_replaced(self.begin(), (*changes.replaced, *given_up))
         commit.before_publish()
         if keys and changes.count:
             kinds = [column.type for column in columns[-len(keys) :]]
             pending = Pending(version, columns, request.comment, guard(kinds), changes.count)
-            return self._commits.publish(table, pending, changes, stage)
+            return self._commits.publish(table, pending, changes, self.begin())
         tables.add_version(table, version, columns, request.comment)
         self._point_at(table, commit)
         return self._alter(table, expected)
@@ -213,7 +215,8 @@ class HiveStagedTable(StagedTable):
 
         :raises StageRejectedError: when its rows are gone from the table, and those of the stage are older.
         """
-        asked, fresh = request.data_timestamp, lost.data_timestamp
+        asked = request.data_timestamp
+        fresh = lost.data_timestamp
         if not request.partition_keys and asked is not None and fresh is not None and asked < fresh:
             raise StageRejectedError(
                 f"Version {lost.number} of {self._path} was undone by another engine, which altered the table meanwhile; "
@@ -239,7 +242,9 @@ class HiveStagedTable(StagedTable):
 
     def _changes(self, table: Table, commit: _Commit) -> Changes | None:
         """What becomes of which partition; ``None`` when the table is to be read again."""
-        planned, keys, staged = commit.request.partitions, commit.request.partition_keys, commit.staged
+        planned = commit.request.partitions
+        keys = commit.request.partition_keys
+        staged = commit.staged
         is_exact = all(len(spec) == len(keys) for spec in planned)
         wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)

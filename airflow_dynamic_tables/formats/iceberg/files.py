@@ -44,7 +44,8 @@ def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile
 
     :raises StageRejectedError: when a file is missing, damaged, or not as long as the job said; names it.
     """
-    reader, executor = _FooterReader(io, metadata), ExecutorFactory.get_or_create()
+    reader = _FooterReader(io, metadata)
+    executor = ExecutorFactory.get_or_create()
     futures = [executor.submit(reader.read, file.path) for file in files]
     for file, future in zip(files, futures, strict=True):
         try:
@@ -131,7 +132,9 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
-        executor, specs, schema = ExecutorFactory.get_or_create(), metadata.specs(), metadata.schema()
+        executor = ExecutorFactory.get_or_create()
+        specs = metadata.specs()
+        schema = metadata.schema()
         for manifest, entries in zip(manifests, executor.map(self._entries, manifests), strict=True):
             spec = specs[manifest.partition_spec_id]
             is_replaced = [planned.covers(partition(entry.data_file, spec, schema)) for entry in entries]
@@ -172,7 +175,8 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         return writer.to_manifest_file()
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        properties, keys = self._transaction.table_metadata.properties, TableProperties
+        properties = self._transaction.table_metadata.properties
+        keys = TableProperties
         size = property_as_int(properties, keys.MANIFEST_TARGET_SIZE_BYTES, keys.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
         least = property_as_int(properties, keys.MANIFEST_MIN_MERGE_COUNT, keys.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
         merging = _ManifestMergeManager(size or 0, least or 0, True, self)

@@ -64,7 +64,8 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
     which always stay. Of a table without versions nothing is forgotten.
     """
     lineage = list(tables.lineage(table))
-    last, newer = 0, 0
+    last = 0
+    newer = 0
     replaced_at: datetime | None = None
     sampled: dict[datetime, int] = {}
     for position, snapshot in enumerate(lineage):

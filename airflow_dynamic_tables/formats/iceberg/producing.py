@@ -40,7 +40,8 @@ class Changes(Transaction):
         properties = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
         table.metadata = table.metadata.model_copy(update={"properties": properties})
         super().__init__(table)
-        self._seen, self._changed = 0, table.metadata
+        self._seen = 0
+        self._changed = table.metadata
         self._context = _TableMetadataUpdateContext()
 
     @property

@@ -74,7 +74,8 @@ def current(table: Table | None) -> Version | None:
     """The current version, also when another engine made its snapshot forgotten; ``None`` before the first commit."""
     if table is None:
         return None
-    kept, latest = next(versions(table), None), _remembered(table)
+    kept = next(versions(table), None)
+    latest = _remembered(table)
     if kept is None or latest is None:
         return kept or latest
     is_forgotten = table.snapshot_by_id(int(latest.snapshot)) is None
@@ -109,7 +110,8 @@ def find_files(table: Table | None, token: str) -> Version | None:
     """
     if table is None:
         return None
-    stage, seen = f"/data/{quote(token, safe='')}/", set[str]()
+    stage = f"/data/{quote(token, safe='')}/"
+    seen: set[str] = set()
     for snapshot in reversed(table.snapshots()):
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path in seen:

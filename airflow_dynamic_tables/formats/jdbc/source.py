@@ -22,7 +22,8 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
     :raises TableNotFoundError: when the table is missing.
     :raises ConfigurationError: when the partition column is.
     """
-    server, path = store.server, source.identifier.path
+    server = store.server
+    path = source.identifier.path
     missing = TableNotFoundError(f"Table (or view) {path} does not exist in catalog {store.catalog}.")
     if path.database not in list_databases(server, server.database or "postgres"):
         raise missing
@@ -32,7 +33,6 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
         if table is None:
             raise missing
         bounds = _bounds(database, table, source.options)
-    pin = f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'"
     return SourceBinding(
         identifier=str(source.identifier),
         view=view,
@@ -45,7 +45,7 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
             "url": server.jdbc_url(path.database),
             "driver": "org.postgresql.Driver",
             "dbtable": table.quoted,
-            "sessionInitStatement": pin,
+            "sessionInitStatement": f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'",
             **({"user": server.user} if server.user else {}),
         },
         password_variable=next(iter(store.passwords), None),
