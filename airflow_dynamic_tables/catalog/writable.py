@@ -25,14 +25,21 @@ class ReadableWritableCatalog(ReadableCatalog):
 
     @abstractmethod
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
-        """:raises DatabaseAlreadyExistsError: when the name is taken."""
+        """Create a database without tables.
+
+        :raises DatabaseAlreadyExistsError: when the name is taken.
+        """
 
     @abstractmethod
     def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:
-        """:raises DatabaseNotFoundError: when it is missing."""
+        """Replace the comment and the properties of a database.
+
+        :raises DatabaseNotFoundError: when it is missing.
+        """
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """
+        """Rename a database; its tables and functions stay in it.
+
         :raises DatabaseNotFoundError: when it is missing.
         :raises DatabaseAlreadyExistsError: when the new name is taken.
         """
@@ -40,7 +47,8 @@ class ReadableWritableCatalog(ReadableCatalog):
 
     @abstractmethod
     def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """
+        """Drop a database; with ``cascade``, all that it holds as well.
+
         :raises DatabaseNotFoundError: when it is missing.
         :raises NotEmptyError: when it holds anything and ``cascade`` is false.
         """
@@ -72,7 +80,8 @@ class ReadableWritableCatalog(ReadableCatalog):
 
     @abstractmethod
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """
+        """Rename a table, dynamic table or view within its database.
+
         :raises TableNotFoundError: when it is missing.
         :raises TableAlreadyExistsError: when the new name is taken.
         """
@@ -100,44 +109,62 @@ class ReadableWritableCatalog(ReadableCatalog):
         raise self._unsupported("changing partitions")
 
     def alter_partition(self, path: ObjectPath, partition: CatalogPartition, *, ignore_if_not_exists: bool = False) -> None:
-        """:raises PartitionNotFoundError: for every problem, as FLIP-30 has it."""
+        """Replace the metadata of a partition.
+
+        :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
+        """
         raise self._unsupported("changing partitions")
 
     def drop_partition(self, path: ObjectPath, spec: PartitionSpec, *, ignore_if_not_exists: bool = False) -> None:
-        """:raises PartitionNotFoundError: for every problem, as FLIP-30 has it."""
+        """Drop a partition; the data files stay.
+
+        :raises PartitionNotFoundError: for every problem, as FLIP-30 has it.
+        """
         raise self._unsupported("changing partitions")
 
     def create_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_exists: bool = False) -> None:
-        """
+        """Create a function.
+
         :raises DatabaseNotFoundError: when the database is missing.
         :raises FunctionAlreadyExistsError: when the name is taken.
         """
         raise self._unsupported("changing functions")
 
     def alter_function(self, path: ObjectPath, function: CatalogFunction, *, ignore_if_not_exists: bool = False) -> None:
-        """:raises FunctionNotFoundError: when it is missing."""
+        """Replace a function by another of the same name.
+
+        :raises FunctionNotFoundError: when it is missing.
+        """
         raise self._unsupported("changing functions")
 
     def rename_function(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
-        """
+        """Rename a function within its database.
+
         :raises FunctionNotFoundError: when it is missing.
         :raises FunctionAlreadyExistsError: when the new name is taken.
         """
         raise self._unsupported("changing functions")
 
     def drop_function(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """:raises FunctionNotFoundError: when it is missing."""
+        """Drop a function.
+
+        :raises FunctionNotFoundError: when it is missing.
+        """
         raise self._unsupported("changing functions")
 
     def alter_table_statistics(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
-        """
+        """Replace the size of a table or, with ``spec``, of one of its partitions.
+
         :raises TableNotFoundError: when the table is missing.
         :raises PartitionNotFoundError: when the partition is missing.
         """
         raise self._unsupported("changing statistics")
 
     def alter_column_statistics(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None:
-        """:raises TableNotFoundError: when the table is missing."""
+        """Replace the statistics of all columns of a table.
+
+        :raises TableNotFoundError: when the table is missing.
+        """
         raise self._unsupported("changing statistics")
 
     def _unsupported(self, what: str) -> UnsupportedError:
