@@ -155,14 +155,14 @@ def test_a_stopped_task_starts_no_spark(home: Path) -> None:
 
 
 SHOP = """
-sources: [{name: shop.shop.orders, format: jdbc}]
-dynamic_tables: [{name: lake.sales.orders, freshness: 1 day, spark: {conn_id: local}, query: SELECT id FROM shop.shop.orders}]
+sources: [{name: shop.counter.orders, format: jdbc}]
+dynamic_tables: [{name: lake.sales.orders, freshness: 1 day, spark: {conn_id: local}, query: SELECT id FROM shop.counter.orders}]
 """
 
 
 @pytest.mark.postgres
 def test_passwords_are_in_the_environment_while_spark_runs_and_no_longer(home: Path, postgres: PostgresServer) -> None:
-    url = postgres.create_database("shop")
+    url = postgres.create_database("counter")
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders (id bigint)")
     catalogs = f"catalogs: [{{name: lake}}, {{name: shop, type: jdbc, connection-params: {{url: '{url}'}}}}]"
