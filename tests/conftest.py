@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -22,7 +22,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.suite import mark_needs, rank, scope_of, seconds_by_folder
+from tests.support.suite import mark_needs, missing_service, rank, scope_of, seconds_by_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,12 +91,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def fault_report() -> FaultReport:
     """Where tests count the faults they inject and the polls they make."""
     return _FAULTS
-
-
-def missing_service(message: str) -> NoReturn:
-    """Skip at home, fail in CI."""
-    give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-    give_up(message)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:  # noqa: ARG001 - pytest's signature

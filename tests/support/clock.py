@@ -1,4 +1,4 @@
-"""Zones, freshnesses and spans of time that the tests of cron and partitions walk through."""
+"""A clock that stands still, and the zones and spans of time that the tests of cron and partitions walk through."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -44,3 +44,13 @@ def shown(start: datetime, end: datetime, pattern: str, timezone: str) -> frozen
         found.add(instant.astimezone(zone).strftime(pattern))
         instant += step
     return frozenset(found)
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2024, 3, 2, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time

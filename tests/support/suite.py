@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath
+from typing import NoReturn
 
 import pytest
 
@@ -81,3 +83,9 @@ def seconds_by_folder(reports: Iterable[pytest.TestReport]) -> list[str]:
         tests[folder].add(report.nodeid)
     slowest = sorted(seconds, key=lambda folder: -seconds[folder])
     return [f"{seconds[folder]:7.1f} s  {len(tests[folder]):5,} tests  {folder}" for folder in slowest]
+
+
+def missing_service(message: str) -> NoReturn:
+    """Skip at home, fail in CI."""
+    give_up = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+    give_up(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,11 +37,11 @@ from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import Steps, begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
-from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import settling
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
@@ -53,27 +53,6 @@ dynamic_tables:
 - {name: numbers, freshness: 1 day, query: SELECT 1 AS x}
 - {name: total, freshness: 1 hour, query: SELECT sum(x) AS x FROM numbers}
 """
-
-
-class Clock:
-    """Time that passes only when told."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2024, 3, 2, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
-    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
-        yield opened
 
 
 @pytest.fixture

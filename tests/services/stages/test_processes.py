@@ -4,9 +4,8 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from airflow_dynamic_tables.services.stages.processes import current_process, is_dead
+from tests.support.suite import missing_service
 
 
 def _child() -> "subprocess.Popen[str]":
@@ -43,9 +42,10 @@ def test_no_two_processes_look_the_same_and_without_a_namespace_none_is_called_d
     assert not is_dead("|".join((host, "", "999999999", started, random)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide processes")
 def test_a_living_process_that_proc_hides_is_not_called_dead() -> None:
     """It is another user's, and ``/proc`` is mounted with ``hidepid=2``."""
+    if os.geteuid() != 0:
+        missing_service("needs root, who alone can hide processes")
     code = (
         f"import os, sys; from {current_process.__module__} import is_dead; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
         " print(os.path.exists('/proc/' + sys.argv[1]), is_dead(sys.argv[2]))"
@@ -54,5 +54,5 @@ def test_a_living_process_that_proc_hides_is_not_called_dead() -> None:
     other = [sys.executable, "-c", code, str(os.getpid()), current_process()]
     done = subprocess.run(["unshare", "--mount", "sh", "-c", look, "sh", *other], capture_output=True, text=True, check=False)
     if done.returncode and "mount" in done.stderr:
-        pytest.skip(done.stderr)
+        missing_service(done.stderr)
     assert done.stdout.split() == ["False", "False"], done.stderr

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -32,12 +32,12 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
-from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages import quarantine
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days, write_numbers
 
 YAML = """
@@ -60,27 +60,6 @@ dynamic_tables:
 """
 MANY = tuple(range(1, 11))
 FEW = (1, 2)
-
-
-class Clock:
-    """Time that passes only when told."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2024, 3, 2, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
-    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
-        yield opened
 
 
 Make = Callable[..., RefreshRequest]
