@@ -13,6 +13,9 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraEr
 _CONNECT_TIMEOUT = 10
 """Seconds after which a PostgreSQL server that does not answer is down."""
 
+_PING_TIMEOUT = 3
+"""Seconds that a server has to say that it runs, after it was asked in vain for a connection."""
+
 _POSTGRES = {
     "connect_timeout": str(_CONNECT_TIMEOUT),
     # A wire that fell silent is given up within about a minute; the kernel alone would wait for more than two hours.
@@ -54,6 +57,29 @@ def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:
         return create_engine(url, poolclass=NullPool, connect_args=connect_args)
     except ModuleNotFoundError as error:
         raise MissingExtraError("postgres") from error
+
+
+def advice(url: URL, error: DBAPIError) -> str:
+    """What to do about a PostgreSQL server that gave no connection or broke it off, as the end of a message; else nothing.
+
+    A connection that fails has no SQLSTATE, and the words of a server are in its own language. So it is asked whether it runs.
+
+    :param url: of the server, as :func:`parse_url` gives it.
+    """
+    if getattr(error.orig, "sqlstate", None) is not None and not error.connection_invalidated:
+        return ""  # it has answered
+    if error.connection_invalidated or not _runs(url):
+        return "; check that it runs and accepts connections"
+    return "; the server runs, so check the user, the password and the name of the database"
+
+
+def _runs(url: URL) -> bool:
+    """Whether a PostgreSQL server accepts connections, if not this one."""
+    from psycopg import conninfo, pq  # an extra, which whoever got an error of it has
+
+    _, arguments = url.get_dialect()().create_connect_args(url)
+    asked = conninfo.make_conninfo("", **{**arguments, "connect_timeout": _PING_TIMEOUT})
+    return pq.PGconn.ping(asked.encode()) == pq.Ping.OK
 
 
 def reason(error: DBAPIError) -> str:

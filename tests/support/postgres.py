@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_GUARDED = "guarded"
+"""The user who needs a password; the others do not."""
+
 
 @dataclass(frozen=True, slots=True)
 class PostgresServer:
@@ -29,6 +32,16 @@ class PostgresServer:
         where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
         _as_postgres(str(self.binaries / "createdb"), *where, "-T", template, name)
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+    def create_user(self, password: str) -> str:
+        """Make the one user of whom the server wants a password.
+
+        :return: the user's name.
+        """
+        where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
+        made = f"CREATE ROLE {_GUARDED} LOGIN SUPERUSER PASSWORD '{password}'"
+        _as_postgres(str(self.binaries / "psql"), *where, "-d", "template1", "-v", "ON_ERROR_STOP=1", "-c", made)
+        return _GUARDED
 
     def start(self) -> None:
         """Start it, again if it was stopped."""
@@ -54,6 +67,8 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
     if os.geteuid() == 0:
         shutil.chown(server.folder, "postgres")
     _as_postgres(str(binaries / "initdb"), "-D", str(server.folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync")
+    rules = server.folder / "data" / "pg_hba.conf"
+    rules.write_text(f"host all {_GUARDED} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")  # the first that fits counts
     server.start()
     try:
         yield server

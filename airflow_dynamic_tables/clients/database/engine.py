@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url, reason
+from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
 VERSION_TABLE = "dt_alembic_version"
@@ -30,6 +30,19 @@ _PATIENCE = 60
 """Seconds that a writer of SQLite waits for another one; a commit takes much less."""
 
 _UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait for one another
+
+
+_DAMAGED = "; restore the file from a backup, or name another one"
+_FILE_ADVICE = {
+    sqlite3.SQLITE_BUSY: "; another process writes to it; try again",
+    sqlite3.SQLITE_CANTOPEN: "; its folder must exist and be writable",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_FULL: "; make room on its disk",
+    sqlite3.SQLITE_IOERR: "; check its disk",
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: "; file and folder must be writable",
+}
+"""What to do about a file of SQLite, by the primary code of the error."""
 
 
 class Database:
@@ -84,10 +97,10 @@ class Database:
         try:
             yield
         except DBAPIError as error:
+            todo = _file_advice(error) if self.is_sqlite else advice(self._url, error)
             if not isinstance(error, OperationalError | InterfaceError):
-                raise CatalogError(f"{self} refused: {reason(error)}") from error
-            advice = "its folder must exist and be writable" if self.is_sqlite else "check that it runs and accepts connections"
-            raise CatalogUnavailableError(f"Cannot reach {self}: {reason(error)}; {advice}.") from error
+                raise CatalogError(f"{self} refused: {reason(error)}{todo}.") from error
+            raise CatalogUnavailableError(f"Cannot reach {self}: {reason(error)}{todo}.") from error
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can be told what to do when the key is taken."""
@@ -141,6 +154,12 @@ def _connect_args(url: URL) -> dict[str, Any]:
         return {"timeout": _PATIENCE}
     # A process that is stopped or cut off within a transaction must not keep everybody else from the table.
     return {"options": url.query.get("options", "-c idle_in_transaction_session_timeout=60s")}
+
+
+def _file_advice(error: DBAPIError) -> str:
+    """What to do about a file that SQLite cannot use, as the end of a message; nothing when it is about something else."""
+    extended = getattr(error.orig, "sqlite_errorcode", None)  # the error of a closed connection has none
+    return "" if extended is None else _FILE_ADVICE.get(extended & 0xFF, "")
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

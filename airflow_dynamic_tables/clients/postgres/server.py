@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url, reason
+from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 
 
@@ -110,5 +110,6 @@ class PostgresServer:
         try:
             yield
         except DBAPIError as error:
-            message = f"Cannot read {self.jdbc_url(database)} of {self._reader}: {reason(error)}"
+            todo = advice(self._url.set(database=database), error)
+            message = f"Cannot read {self.jdbc_url(database)} of {self._reader}: {reason(error)}{todo}."
             raise CatalogUnavailableError(message) from error

@@ -210,8 +210,19 @@ class TestBrokenDatabases:
     @pytest.mark.postgres
     def test_no_such_database(self, postgres: PostgresServer) -> None:
         url = postgres.create_database("existing").replace("existing", "missing")
-        with pytest.raises(CatalogUnavailableError, match='database "missing" does not exist'):
+        with pytest.raises(CatalogUnavailableError, match='database "missing" does not exist; the server runs, so check the '):
             Database(url).upgrade()
+
+    @pytest.mark.postgres
+    def test_a_wrong_password(self, postgres: PostgresServer) -> None:
+        url = postgres.create_database("guarding").replace("postgres@", f"{postgres.create_user('right')}:secret@")
+        with pytest.raises(CatalogUnavailableError) as raised:
+            Database(url).upgrade()
+        said = 'FATAL: password authentication failed for user "guarded"'
+        todo = "the server runs, so check the user, the password and the name of the database."
+        assert str(raised.value).endswith(f"{said}; {todo}")
+        assert "secret" not in str(raised.value)
+        Database(url.replace("secret", "right")).upgrade()
 
     @pytest.mark.postgres
     def test_a_server_that_breaks_off_is_found_again(self, postgres: PostgresServer) -> None:
@@ -226,14 +237,23 @@ class TestBrokenDatabases:
                     other.execute(kill)
                 connection.execute(select(databases))
 
-        with pytest.raises(CatalogUnavailableError, match="terminating connection"):
+        with pytest.raises(
+            CatalogUnavailableError, match=r"terminating connection.*; check that it runs and accepts connections"
+        ):
             be_killed()
         with database.transaction() as connection:
             assert connection.execute(select(databases)).all() == []
 
     def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:
         (tmp_path / "state.db").write_text("name: sales\n" * 1000)
-        with pytest.raises(CatalogError, match=r"state\.db refused: file is not a database"):
+        with pytest.raises(CatalogError, match=r"state\.db refused: file is not a database; restore the file from a backup, or "):
+            Database(f"sqlite:///{tmp_path}/state.db").upgrade()
+
+    def test_a_file_with_a_hole_in_it(self, tmp_path: Path, empty_state: Path) -> None:
+        content = bytearray(empty_state.read_bytes())
+        content[4096:] = bytes(len(content) - 4096)  # all pages but the first
+        (tmp_path / "state.db").write_bytes(content)
+        with pytest.raises(CatalogError, match=r"state\.db refused: .* is malformed; restore the file from a backup, or name"):
             Database(f"sqlite:///{tmp_path}/state.db").upgrade()
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
