@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import fsspec
 
+from airflow_dynamic_tables.clients.listings import data_files, everything, found, info_of
+from airflow_dynamic_tables.clients.object_stores import EXTRAS, as_os_errors, is_object_store
 from airflow_dynamic_tables.core.tables.data_files import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, MissingExtraError
 
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-_CLIENTS = ("aiohttp", "botocore", "gcsfs")
-"""Packages of the clients of object stores, whose errors are no ``OSError``."""
-
 _TIMES = ("mtime", "LastModified", "last_modified", "updated")
 """Where fsspec's file systems say when a file was changed last."""
-
-
-@contextmanager
-def as_os_errors() -> Iterator[None]:
-    """Around everything that goes through a client of an object store: also what it raises of its own is an ``OSError``.
-
-    :raises OSError: when a connection is lost, above all.
-    """
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _CLIENTS or isinstance(error, OSError):
-            raise
-        raise OSError(str(error).rstrip(".")) from error
-
-
-def is_object_store(uri: str) -> bool:
-    """Whether it lies in an object store, by its scheme."""
-    return uri.partition(":")[0] in _EXTRAS
 
 
 @as_os_errors()
@@ -74,12 +53,14 @@ def open_file(uri: str) -> Any:
     return system.open(path, "rb")
 
 
-@as_os_errors()
 def exists(uri: str) -> bool:
-    """Whether there is such a file or folder."""
+    """Whether there is such a file or folder.
+
+    :raises CatalogUnavailableError: when nobody can tell, for want of a permission or of an answer.
+    """
     system, path = _file_system(uri)
     system.invalidate_cache()
-    return bool(system.exists(path))
+    return info_of(system, path) is not None
 
 
 @as_os_errors()
@@ -103,23 +84,26 @@ def move_file(uri: str, target: str) -> None:
     system.mv(path, other)
 
 
-@as_os_errors()
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 
-    Names that begin with a dot or an underscore, or lie in such a folder, are not data (Spark's rule).
+    Names that begin with a dot or an underscore, or lie in such a folder, are not data (Spark's rule). A link to a folder is a
+    folder.
 
     :raises FileNotFoundError: when there is no such file or folder.
+    :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
     """
     system, path = _file_system(uri)
     system.invalidate_cache()
-    if not system.exists(path):
+    infos = found(system, path) if is_object_store(uri) else data_files(system, path)
+    if not infos and info_of(system, path) is None:
         raise FileNotFoundError(uri)
-    infos = system.find(path, detail=True)
+    root = path.rstrip("/")
     return {
         system.unstrip_protocol(name): info
         for name, info in sorted(infos.items())
-        if not is_hidden(name[len(path.rstrip("/")) :])
+        # An object store marks an empty folder by an object whose name ends with a slash.
+        if not name.endswith("/") and not is_hidden(name[len(root) :])
     }
 
 
@@ -163,15 +147,17 @@ def plain_path(uri: str) -> str:
     return _file_system(uri)[1].rstrip("/")
 
 
-@as_os_errors()
 def list_entries(uri: str) -> list[Entry]:
-    """Everything below a folder, whatever its name; nothing when there is no such folder."""
+    """Everything below a folder, whatever its name; nothing when there is no such folder. Links are not followed.
+
+    :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
+    """
     system, path = _file_system(uri)
     system.invalidate_cache()
-    infos = system.find(path, withdirs=True, detail=True)
+    infos = found(system, path, withdirs=True) if is_object_store(uri) else everything(system, path)
     return [
         Entry(name.rstrip("/"), _changed_at(info), int(info.get("size") or 0), info["type"] == "directory")
-        for name, info in infos.items()
+        for name, info in sorted(infos.items())
         if name.rstrip("/") != path.rstrip("/")
     ]
 
@@ -224,8 +210,8 @@ def _file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return system, path
     except ImportError as error:
         scheme = uri.split(":", 1)[0]
-        if scheme in _EXTRAS:
-            raise MissingExtraError(_EXTRAS[scheme]) from error
+        if scheme in EXTRAS:
+            raise MissingExtraError(EXTRAS[scheme]) from error
         raise ConfigurationError(f"{uri}: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"{uri}: no file system for this address ({error})") from error

@@ -1,11 +1,18 @@
 """Listings and small files, on a local disk as on any other file system of fsspec."""
 
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
+import s3fs
+from fsspec.implementations.local import LocalFileSystem
 
-from airflow_dynamic_tables.clients.files import list_files, read_text, write_text
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.clients.files import exists, list_entries, list_files, read_text, write_text
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from tests.support.object_store import BUCKET, running_object_store
+from tests.support.processes import as_nobody
 
 
 @pytest.mark.parametrize("scheme", ["file://", ""])
@@ -54,6 +61,91 @@ def test_a_single_file_is_listed(tmp_path: Path) -> None:
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list_files(str(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def orders() -> Iterator[Path]:
+    """A folder of two partitions that everybody may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        for day in ("1", "2"):
+            file = Path(folder, f"ds={day}", "a.csv")
+            file.parent.mkdir()
+            file.write_text("x")
+        yield Path(folder)
+        for each in (Path(folder), *Path(folder).iterdir()):
+            each.chmod(0o755)
+
+
+@pytest.mark.parametrize("look", [list_files, list_entries])
+@pytest.mark.parametrize("closed", ["", "ds=2"])
+def test_a_folder_that_may_not_be_listed_is_not_empty(orders: Path, look: Callable[[str], object], closed: str) -> None:
+    (orders / closed).chmod(0)
+    assert as_nobody(lambda: look(str(orders))) == f"{(orders / closed).as_posix()} cannot be listed: Permission denied."
+
+
+def test_whether_it_exists_is_not_guessed(orders: Path) -> None:
+    assert not exists(f"{orders}/ds=3")
+    assert not exists(f"{orders}/ds=1/a.csv/b")
+    (orders / "ds=1").chmod(0)
+    assert str(as_nobody(lambda: exists(f"{orders}/ds=1/a.csv"))).endswith("cannot be listed: Permission denied.")
+
+
+def test_a_folder_that_goes_while_it_is_listed_is_not_empty(orders: Path) -> None:
+    class Vanishing(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+        """A disk of which a folder goes as soon as it was seen."""
+
+        protocol = "vanishing"
+
+        def ls(self, path: str, detail: bool = False, **kwargs: object) -> object:
+            listed = super().ls(path, detail, **kwargs)
+            (orders / "ds=2" / "a.csv").unlink(missing_ok=True)
+            if (orders / "ds=2").exists():
+                (orders / "ds=2").rmdir()
+            return listed
+
+    fsspec.register_implementation("vanishing", Vanishing, clobber=True)
+    with pytest.raises(CatalogUnavailableError, match=r"ds=2 cannot be listed: No such file or directory"):
+        list_files(f"vanishing://{orders}")
+
+
+def test_what_others_delete_meanwhile_needs_no_tidying_up(orders: Path) -> None:
+    (orders / "_temporary").mkdir(mode=0)
+    assert as_nobody(lambda: len(list_files(str(orders)))) == 2, "a job that is writing has no data in its folder yet"
+    assert list_entries(str(orders / "ds=3")) == []
+
+
+def test_an_empty_folder_is_empty(orders: Path) -> None:
+    (orders / "ds=3").mkdir()
+    assert len(list_files(str(orders))) == 2
+    assert list_files(str(orders / "ds=3")) == {}
+
+
+def test_a_link_to_a_folder_is_a_folder(orders: Path, tmp_path: Path) -> None:
+    (tmp_path / "ds=3").symlink_to(orders / "ds=1")
+    assert list(list_files(str(tmp_path))) == [f"file://{tmp_path}/ds=3/a.csv"]
+    assert [entry.path for entry in list_entries(str(tmp_path))] == [f"{tmp_path}/ds=3"], "what is tidied up is the link"
+    (tmp_path / "ds=4").symlink_to(tmp_path)
+    with pytest.raises(CatalogUnavailableError, match=r"ds=4 cannot be listed: Too many levels of symbolic links"):
+        list_files(str(tmp_path))
+
+
+def test_an_object_store_that_refuses_to_list_is_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_object_store() as store:
+        for key, value in store.environment.items():
+            monkeypatch.setenv(key, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir(BUCKET)
+        write_text(f"s3://{BUCKET}/orders/ds=1/a.csv", "x")
+        s3fs.S3FileSystem().touch(f"{BUCKET}/orders/ds=2/")  # how consoles make a folder
+        assert list(list_files(f"s3://{BUCKET}/orders")) == [f"s3://{BUCKET}/orders/ds=1/a.csv"]
+        with pytest.raises(FileNotFoundError):
+            list_files(f"s3://{BUCKET}/nothing")
+        store.refuse("listing")
+        for look in (list_files, list_entries):
+            with pytest.raises(CatalogUnavailableError, match=f"{BUCKET}/orders cannot be listed: AccessDenied"):
+                look(f"s3://{BUCKET}/orders")
+        s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_an_unknown_file_system_is_a_configuration_error() -> None:

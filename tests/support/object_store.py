@@ -29,7 +29,10 @@ class ObjectStore:
     environment: dict[str, str]
 
     def refuse(self, how: str) -> None:
-        """Refuse all that writes: by ``SlowDown``, ``AccessDenied``, or by cutting the ``connection``. From any process."""
+        """Refuse all that writes: by ``SlowDown``, ``AccessDenied``, or by cutting the ``connection``. From any process.
+
+        With ``listing``, to list is denied, and nothing else.
+        """
         with urlopen(f"{self.url}/_refuse/{how}") as answer:
             answer.read()
 
@@ -50,7 +53,9 @@ class _Refusing:
         if request.path.startswith("/_refuse/"):
             self._how = request.path.rpartition("/")[2]
             return Response()(environ, start_response)
-        if self._how == "nothing" or request.method not in _WRITES:
+        if self._how == "listing" and "list-type" in request.args:
+            return Response(_ERROR.format("AccessDenied"), 403, mimetype="application/xml")(environ, start_response)
+        if self._how in ("nothing", "listing") or request.method not in _WRITES:
             answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
         request.get_data()  # else the client does not listen yet

@@ -30,6 +30,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
     StageRejectedError,
@@ -153,7 +154,7 @@ class FolderStagedTable(StagedTable):
         try:
             self._replace(request, staged)
             return self._record(request, columns)
-        except OSError as error:
+        except (OSError, CatalogUnavailableError) as error:
             raise CommitUnknownError(
                 f"{self._folder.location} is replaced in part ({error}); refresh the same partitions again."
             ) from error

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_dynamic_tables.clients.files import list_files, plain_path
+from airflow_dynamic_tables.clients.files import exists, list_files, plain_path
+from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.fingerprints import File, fingerprints
 
 Folder = tuple[str, Mapping[str, str]]
@@ -29,7 +31,11 @@ class Listing:
 
 
 def list_folders(folders: Iterable[Folder]) -> Listing:
-    """Files that lie directly in these folders. Those below one base are listed at once; a missing one is an empty one."""
+    """Files that lie directly in these folders. Those below one base are listed at once.
+
+    :raises CatalogUnavailableError: when a folder cannot be listed, or is not there; names it. An object store has no empty
+        folders, so there a missing one is an empty one.
+    """
     together: list[SourcePart] = []
     apart: list[SourcePart] = []
     files: dict[str, Mapping[str, Any]] = {}
@@ -76,11 +82,19 @@ def _listed(base: str, folders: Collection[str]) -> dict[str, Mapping[str, Any]]
     try:
         files = list_files(base)
     except FileNotFoundError:
-        return {}  # Hive, too, takes a missing folder for an empty one
+        files = {}
     spelled = {plain_path(folder): folder for folder in folders}
     listed = {}
     for file, info in files.items():
         folder, _, name = plain_path(file).rpartition("/")
         if folder in spelled and info.get("size"):
             listed[f"{spelled[folder]}/{name}"] = info
+    _check_there(set(folders) - {file.rpartition("/")[0] for file in listed})
     return listed
+
+
+def _check_there(empty: Collection[str]) -> None:
+    """Check that folders without files are there: one that somebody deleted, or on a disk that is away, is not an empty one."""
+    for folder in sorted(empty):
+        if not is_object_store(folder) and not exists(folder):
+            raise CatalogUnavailableError(f"{folder} is not there, but the metastore leads to it.")

@@ -31,8 +31,8 @@ from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
-from airflow_dynamic_tables.clients.files import as_os_errors
 from airflow_dynamic_tables.clients.iceberg.content import partition
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import StageRejectedError

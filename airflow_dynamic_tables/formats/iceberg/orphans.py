@@ -14,7 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, as_os_errors, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 
-from airflow_dynamic_tables.clients.files import as_os_errors
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CommitRejectedError
 from airflow_dynamic_tables.formats.commits import unknown

@@ -13,8 +13,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
-from airflow_dynamic_tables.clients.files import as_os_errors, delete_folder
+from airflow_dynamic_tables.clients.files import delete_folder
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
@@ -19,11 +19,14 @@ def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # no
     """Bind a folder to the files that it has now.
 
     :raises ConfigurationError: when it is missing, or empty and without a schema.
+    :raises CatalogUnavailableError: when it cannot be listed in full.
     """
     try:
         files = list_files(source.path or "")
     except FileNotFoundError as error:
         raise ConfigurationError(f"Source {source.identifier}: there is nothing at {source.path}.") from error
+    except CatalogUnavailableError as error:
+        raise CatalogUnavailableError(f"Source {source.identifier}: {error}") from error
     if not files and not source.schema:
         raise ConfigurationError(
             f"Source {source.identifier}: no data files under {source.path} and no schema in its definition."

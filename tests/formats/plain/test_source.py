@@ -12,6 +12,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.plain.source import bind
 
 ORDERS = TableIdentifier("lake", "raw", "orders")
@@ -70,6 +71,13 @@ def test_a_folder_that_is_not_partitioned_has_one_entry(source: Source) -> None:
 
 def test_other_columns_are_another_schema(source: Source) -> None:
     assert state(replace(source, schema="n int")).schema != state(source).schema
+
+
+def test_what_cannot_be_listed_is_said_of_the_source(source: Source) -> None:
+    loop = Path(source.path or "") / "ds=3"
+    loop.symlink_to(loop.parent)
+    with pytest.raises(CatalogUnavailableError, match=rf"Source {ORDERS}: {loop} cannot be listed"):
+        bind(source, None, "orders")
 
 
 def test_ten_thousand_partitions_are_no_work(tmp_path: Path) -> None:
