@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import StagedTable, Table
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
@@ -18,7 +21,32 @@ from pyiceberg.typedef import Identifier
 
 
 class LeanCatalog(SqlCatalog):
-    """PyIceberg's own copies the whole metadata of a table at every change, which for thousands of snapshots takes seconds."""
+    """PyIceberg's own reads and copies the whole metadata of a table several times for one change: seconds for many snapshots.
+
+    A metadata file never changes, so the one that was read or written last is not read again while the catalog names it and it is
+    there.
+    """
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        super().__init__(name, **properties)
+        self._last: Table | None = None
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        last = self._last
+        is_current = last is not None and last.metadata_location == orm_table.metadata_location
+        if last is None or not (is_current and last.io.new_input(last.metadata_location).exists()):
+            last = self._last = super()._convert_orm_to_iceberg(orm_table)
+        identifier = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        return Table(identifier, last.metadata, last.metadata_location, last.io, self)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """See :meth:`SqlCatalog.commit_table`."""
+        committed = super().commit_table(table, requirements, updates)
+        io = self._load_file_io(committed.metadata.properties, committed.metadata_location)
+        self._last = Table(table.name(), committed.metadata, committed.metadata_location, io, self)
+        return committed
 
     def _update_and_stage_table(
         self,

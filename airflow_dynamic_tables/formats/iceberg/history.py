@@ -52,8 +52,7 @@ class RestoreFiles(InOrder["RestoreFiles"]):
         return []
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        old = self._restored.summary.additional_properties if self._restored.summary else {}
-        totals = {key: value for key, value in old.items() if key.startswith("total-")}
+        totals = {key: value for key, value in tables.told(self._restored).items() if key.startswith("total-")}
         return Summary(self._operation, **totals, **snapshot_properties)
 
 
@@ -71,7 +70,7 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
     for position, snapshot in enumerate(lineage):
         if _ids(snapshot) & set(pinned):
             last = position
-        if not (snapshot.summary and snapshot.summary.get(TOKEN)):
+        if TOKEN not in tables.told(snapshot):
             continue
         if replaced_at is None or retention.keeps(newer, replaced_at, now):
             last = position
@@ -94,8 +93,7 @@ def due(table: Table, retention: Retention, now: datetime, pinned: Collection[st
 
 
 def _ids(snapshot: Snapshot) -> set[str]:
-    token = snapshot.summary.get(TOKEN) if snapshot.summary else None
-    return {str(snapshot.snapshot_id), *([token] if token else [])}
+    return {str(snapshot.snapshot_id), tables.told(snapshot).get(TOKEN, "")}
 
 
 def _time(snapshot: Snapshot) -> datetime:

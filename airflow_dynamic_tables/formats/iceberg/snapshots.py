@@ -90,7 +90,7 @@ def is_new(table: Table) -> bool:
 def next_number(table: Table) -> int:
     """The number of the next version: above any that is still known, even when somebody went back with another tool."""
     latest = _remembered(table)
-    numbers = [int(snapshot.summary.get(NUMBER) or 0) for snapshot in table.snapshots() if snapshot.summary]
+    numbers = [int(told(snapshot).get(NUMBER) or 0) for snapshot in table.snapshots()]
     return 1 + max([*numbers, latest.number if latest is not None else 0])
 
 
@@ -98,7 +98,7 @@ def find(table: Table | None, token: str) -> Version | None:
     """The version that a token's commit made, if the table still knows the token."""
     if table is None:
         return None
-    made = (snapshot for snapshot in table.snapshots() if snapshot.summary and snapshot.summary.get(TOKEN) == token)
+    made = (snapshot for snapshot in table.snapshots() if told(snapshot).get(TOKEN) == token)
     latest = _remembered(table)
     return next(map(_version, made), None) or (latest if latest is not None and latest.token == token else None)
 
@@ -123,22 +123,25 @@ def find_files(table: Table | None, token: str) -> Version | None:
     return None
 
 
+def told(snapshot: Snapshot) -> Mapping[str, str]:
+    """What the summary of a snapshot says, beside its operation."""
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}
+
+
 def _version(snapshot: Snapshot) -> Version | None:
-    summary = snapshot.summary
-    if summary is None or summary.get(TOKEN) is None:
-        return None
-    return _version_of(summary.additional_properties, str(snapshot.snapshot_id), snapshot.timestamp_ms)
+    properties = told(snapshot)
+    return _version_of(properties, str(snapshot.snapshot_id), snapshot.timestamp_ms) if TOKEN in properties else None
 
 
-def _version_of(told: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
+def _version_of(properties: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
     return Version(
-        number=int(told.get(NUMBER) or 0),
-        token=told[TOKEN],
+        number=int(properties.get(NUMBER) or 0),
+        token=properties[TOKEN],
         snapshot=snapshot,
-        data_timestamp=datetime.fromisoformat(fresh) if (fresh := told.get(DATA_TIMESTAMP)) else None,
+        data_timestamp=datetime.fromisoformat(fresh) if (fresh := properties.get(DATA_TIMESTAMP)) else None,
         committed_at=_time(committed_ms),
-        sources=json.loads(told.get(SOURCES) or "{}"),
-        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := told.get(PARTITIONS)) else None,
+        sources=json.loads(properties.get(SOURCES) or "{}"),
+        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := properties.get(PARTITIONS)) else None,
     )
 
 
@@ -146,8 +149,8 @@ def _remembered(table: Table) -> Version | None:
     """The latest version as the properties of the table tell of it: expiry and ``CREATE OR REPLACE`` leave them be."""
     if (text := table.properties.get(LATEST)) is None:
         return None
-    told = json.loads(text)
-    return _version_of(told["summary"], told["snapshot"], told["timestamp-ms"])
+    latest = json.loads(text)
+    return _version_of(latest["summary"], latest["snapshot"], latest["timestamp-ms"])
 
 
 def remember(transaction: Transaction, summary: Mapping[str, str], snapshot_id: int, timestamp_ms: int) -> None:
