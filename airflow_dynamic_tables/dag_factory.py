@@ -190,5 +190,11 @@ def build_maintenance_dag(access: Access) -> DAG:
         tags=[TAG],
         auto_register=False,
     )
-    SweepOperator(task_id="sweep", dag=dag, catalog_conn_id=access.conn_id, catalogs_file=access.catalogs_file)
+    SweepOperator(
+        task_id="sweep",
+        dag=dag,
+        catalog_conn_id=access.conn_id,
+        catalogs_file=access.catalogs_file,
+        max_active_tis_per_dag=1,  # whatever a backfill says: two at once would tell of the same version twice
+    )
     return dag

@@ -95,11 +95,19 @@ class RefreshState(StrEnum):
     QUARANTINED = "QUARANTINED"
 
 
+class ReportState(StrEnum):
+    """Whether whoever scheduled a refresh has heard of its version."""
+
+    DUE = "DUE"
+    MADE = "MADE"
+
+
 @dataclass(frozen=True, slots=True)
 class Refresh:
     """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read.
 
-    ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code.
+    ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code. ``report`` is
+    ``None`` when nobody waits to hear of its version: nothing scheduled it, or an earlier release made it.
     """
 
     token: str
@@ -123,6 +131,7 @@ class Refresh:
     error: str | None = None
     expectations: tuple[ExpectationResult, ...] = ()
     reason_code: ReasonCode | None = None
+    report: ReportState | None = None
 
 
 class RefreshChanges(TypedDict, total=False):
@@ -223,6 +232,14 @@ class Ledger(ABC):
     @abstractmethod
     def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
         """The latest refreshes, newest first."""
+
+    @abstractmethod
+    def list_due_reports(self, since: datetime) -> list[Refresh]:
+        """Refreshes that succeeded since then and whose report is DUE, oldest first."""
+
+    @abstractmethod
+    def mark_reported(self, tokens: Collection[str]) -> None:
+        """Note that whoever scheduled these refreshes has heard of their versions."""
 
     @abstractmethod
     def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:

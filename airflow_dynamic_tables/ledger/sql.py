@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, Unpack
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, text, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, text, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
@@ -22,6 +22,7 @@ from airflow_dynamic_tables.ledger.base import (
     Refresh,
     RefreshChanges,
     RefreshState,
+    ReportState,
     Stage,
     StageState,
 )
@@ -146,6 +147,23 @@ class SqlLedger(Ledger):
             query = query.where(refreshes.c.table_name == str(table))
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
+
+    def list_due_reports(self, since: datetime) -> list[Refresh]:
+        """See :meth:`Ledger.list_due_reports`."""
+        due = select(refreshes).where(
+            refreshes.c.report == ReportState.DUE,
+            refreshes.c.state == RefreshState.SUCCEEDED,
+            refreshes.c.finished_at >= since,
+        )
+        with self._database.transaction() as connection:
+            return [_to_refresh(row) for row in connection.execute(due.order_by(refreshes.c.finished_at)).mappings()]
+
+    def mark_reported(self, tokens: Collection[str]) -> None:
+        """See :meth:`Ledger.mark_reported`."""
+        made = update(refreshes).where(refreshes.c.token == bindparam("of")).values(report=ReportState.MADE)
+        if tokens:
+            with self._database.transaction() as connection:
+                connection.execute(made, [{"of": token} for token in tokens])
 
     def record_source_states(self, token: str, states: Mapping[str, SourceState]) -> None:
         """See :meth:`Ledger.record_source_states`."""

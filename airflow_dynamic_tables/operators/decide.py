@@ -15,6 +15,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnk
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import report_commit
+from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
 from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -89,7 +90,7 @@ class DecideOperator(BaseOperator):
 
     def _decide(self, context: Context, workspace: Workspace, event: Mapping[str, Any]) -> dict[str, Any]:
         ti = context["ti"]
-        stage = stage_of_owner(workspace, self.table, f"{ti.dag_id}/{ti.run_id}/{self.refresh_task_id}")
+        stage = stage_of_owner(workspace, self.table, owner_of(ti.dag_id, ti.run_id, self.refresh_task_id))
         if stage is None:
             raise AirflowFailException(f"Nothing is in quarantine; see why {self.refresh_task_id} failed.")
         answer = event.get("chosen_options") or ()

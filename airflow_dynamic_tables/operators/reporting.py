@@ -1,4 +1,4 @@
-"""What a task says about a commit: its own result, and the same as extra of its asset events."""
+"""What tasks say about commits: their own result, and the same as extra of asset events; and what Airflow has heard already."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import Asset
+from airflow.providers.common.compat.sdk import Asset, AssetAlias
+from airflow.sdk.execution_time.context import InletEventsAccessor
 
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.operators.run_arguments import run_of
+from airflow_dynamic_tables.services.maintenance.reports import missing_reports
+from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+LATE_EVENTS = AssetAlias(name="dynamic-tables-late-events", group="dynamic-table")
+"""By this outlet a task tells of versions that are not its own: of an alias Airflow takes any number of events, of any assets."""
+
+_OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+"""States of task instances from which Airflow takes no success, and so no event, any more."""
 
 
 def report_commit(
@@ -25,14 +37,46 @@ def report_commit(
     :return: version, rows, partitions (none named: the whole table), schedule time and token (``refresh``) of the commit.
     """
     partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
-    report: dict[str, Any] = {
-        "version": version.number,
-        "rows": refresh.rows if refresh else None,
-        "partitions": [describe(spec) for spec in partitions if spec],
-        "schedule_time": schedule_time.isoformat() if schedule_time else None,
-        "refresh": version.token,  # Airflow would mask a key named token
-    }
+    report = _report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token)
     for asset in outlets:
         if isinstance(asset, Asset):
             context["outlet_events"][asset].extra = dict(report)
     return report
+
+
+def report_missing(context: Context, workspace: Workspace) -> list[str]:
+    """Put a report of every version that Airflow should have heard of, and will not, into the events of the task's alias.
+
+    :return: their tokens.
+    """
+    missing = missing_reports(workspace, _reported, lambda owner: _is_over(context, owner))
+    for late in missing:
+        report = _report(late.version, late.rows, late.partitions, late.schedule_time, late.token)
+        context["outlet_events"][LATE_EVENTS].add(asset_of(late.table), report)
+    return [late.token for late in missing]
+
+
+def _report(
+    number: int | None, rows: int | None, partitions: PartitionSet, schedule_time: datetime | None, token: str
+) -> dict[str, Any]:
+    return {
+        "version": number,
+        "rows": rows,
+        "partitions": [describe(spec) for spec in partitions if spec],
+        "schedule_time": schedule_time.isoformat() if schedule_time else None,
+        "refresh": token,  # Airflow would mask a key named token
+    }
+
+
+def _reported(table: TableIdentifier, since: datetime) -> set[str]:
+    """Tokens of the events that Airflow has of a table's asset."""
+    asset = asset_of(table)
+    events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
+    return {str((event.extra or {}).get("refresh")) for event in events}
+
+
+def _is_over(context: Context, owner: str) -> bool:
+    """Whether every task of the run that an owner is of ended; those of a run that this Airflow does not know did not."""
+    dag_id, run_id = run_of(owner)
+    states = context["ti"].get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+    return bool(states) and _OVER.issuperset(states.values())

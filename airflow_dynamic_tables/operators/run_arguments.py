@@ -34,10 +34,22 @@ def read_request(context: Mapping[str, Any], table: DynamicTable, sources: Mappi
         sources=sources,
         schedule_time=_schedule_time(context, table),
         token=str(ti.id),
-        owner=f"{ti.dag_id}/{ti.run_id}/{ti.task_id}",
+        owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
+        is_reported=True,
         partitions=partitions,
         full_refresh=full_refresh,
     )
+
+
+def owner_of(dag_id: str, run_id: str, task_id: str) -> str:
+    """The owner of the stages of a task: the same for all its tries in one run."""
+    return f"{dag_id}/{run_id}/{task_id}"
+
+
+def run_of(owner: str) -> tuple[str, str]:
+    """The DAG and the run of the task that is an owner; ids of DAGs and tasks have no slash."""
+    dag_id, _, rest = owner.partition("/")
+    return dag_id, rest.rpartition("/")[0]
 
 
 def _asked(context: Mapping[str, Any], name: str) -> Any:

@@ -124,8 +124,10 @@ refreshes = Table(
     Column("application_id", String(255)),
     Column("error", Text),
     Column("expectations", JSON),
+    Column("report", String(16)),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_started", "started_at"),
+    Index("dt_refreshes_report", "report", "finished_at"),
 )
 
 source_states = Table(

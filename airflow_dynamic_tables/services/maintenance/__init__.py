@@ -1,1 +1,1 @@
-"""What keeps an installation tidy: sweeping, expiring, upgrading, seeing whether it answers."""
+"""What keeps an installation tidy: sweeping, expiring, upgrading, reporting, seeing whether it answers."""

@@ -23,7 +23,8 @@ class RefreshRequest:
     """A wish to refresh one table.
 
     ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
-    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides.
+    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``is_reported`` says
+    that whoever asks hears of the version by a report, see :mod:`~airflow_dynamic_tables.services.maintenance.reports`.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -35,6 +36,7 @@ class RefreshRequest:
     owner: str
     partitions: PartitionSet | None = None
     full_refresh: bool = False
+    is_reported: bool = False
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""

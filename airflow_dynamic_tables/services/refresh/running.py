@@ -28,7 +28,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import plan, planned_partitions
@@ -182,6 +182,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
         schedule_time=request.schedule_time,
         started_at=stage.opened_at,
         partitions=stage.partitions,
+        report=ReportState.DUE if request.is_reported else None,
     )
     workspace.ledger.record(refresh)
     if skipped := overtaken(request, stage.partitions, current):

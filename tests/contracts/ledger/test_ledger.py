@@ -12,8 +12,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from alembic import command
+from alembic.config import Config
 
-from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
+from airflow_dynamic_tables.clients.database import migrations
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import metadata
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
@@ -21,7 +24,7 @@ from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
-from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 
@@ -68,6 +71,7 @@ REFRESH = Refresh(
         ExpectationResult("positive", "warn", 3_000_000_000),
         ExpectationResult("row_count", "quarantine", 1, "12 rows, fewer than half of 30"),
     ),
+    report=ReportState.DUE,
 )
 MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 
@@ -98,6 +102,17 @@ def ledger(url: str) -> Iterator[SqlLedger]:
     made.close()
 
 
+def take_back(url: str, revision: str, *statements: str) -> None:
+    """Give a database the schema of an earlier release, and what that one wrote."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    with Database(url).transaction() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
 class TestStages:
     def test_an_opened_stage_comes_back_whole(self, ledger: SqlLedger) -> None:
         assert ledger.open_stage(STAGE) == ()
@@ -108,9 +123,7 @@ class TestStages:
         for token, opened_at, partition in (("later", NOON + timedelta(hours=1), "1"), ("earlier", NOON, "2")):
             ledger.open_stage(replace(STAGE, token=token, opened_at=opened_at, partitions=only({"ds": partition})))
         ledger.move_stage("later", {StageState.OPEN}, StageState.ABORTING)
-        with Database(url).transaction() as connection:
-            connection.exec_driver_sql("ALTER TABLE dt_stages DROP COLUMN ordinal")
-            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0005'")
+        take_back(url, "0005")
         Database(url).upgrade()
         upgraded = [(stage.token, stage.state, stage.ordinal) for stage in ledger.list_stages()]
         assert upgraded == [("earlier", "OPEN", 1), ("later", "FENCING", 2)]
@@ -379,12 +392,7 @@ class TestRefreshes:
             " seconds, sources) VALUES ('old', 'lake.sales.t', 'FULL', 'scheduled for 2024: the whole table', 'SUCCEEDED',"
             " '2024-01-02 12:00:00+00:00', '2024-01-02 12:00:00+00:00', 1, '[]', '{\"spark\": 1.5}', '{\"raw.t\": \"v1\"}')"
         )
-        with Database(url).transaction() as connection:
-            connection.exec_driver_sql("ALTER TABLE dt_refreshes DROP COLUMN reason_code")
-            connection.exec_driver_sql("DROP TABLE dt_source_states")
-            connection.exec_driver_sql("ALTER TABLE dt_stages DROP COLUMN ordinal")
-            connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '0003'")
-            connection.exec_driver_sql(written)
+        take_back(url, "0003", written)
         Database(url).upgrade()
         refresh = replace(
             MINIMAL,
@@ -427,6 +435,22 @@ class TestRefreshes:
         found = ledger.get_refresh("t1")
         assert found is not None
         assert found.error == "cannot cast 'a\N{REPLACEMENT CHARACTER}b'"
+
+    def test_reports_are_due_of_successes_until_they_are_made(self, ledger: SqlLedger) -> None:
+        recorded: dict[str, dict[str, Any]] = {
+            "second": {},
+            "first": {"finished_at": NOON},
+            "old": {"finished_at": NOON - timedelta(microseconds=1)},
+            "failed": {"state": RefreshState.FAILED},
+            "by hand": {"report": None},
+            "made": {"report": ReportState.MADE},
+        }
+        for token, changes in recorded.items():
+            ledger.record(replace(REFRESH, token=token, **changes))
+        assert [due.token for due in ledger.list_due_reports(NOON)] == ["first", "second"]
+        ledger.mark_reported([])
+        ledger.mark_reported(["first", "by nobody"])
+        assert [due.token for due in ledger.list_due_reports(NOON)] == ["second"]
 
     def test_the_latest_come_first(self, ledger: SqlLedger) -> None:
         for number in range(30):

@@ -1,0 +1,21 @@
+"""Whether whoever scheduled a refresh has heard of its version."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the column; of refreshes of earlier releases nobody waits to hear."""
+    op.add_column("dt_refreshes", sa.Column("report", sa.String(length=16), nullable=True))
+    op.create_index("dt_refreshes_report", "dt_refreshes", ["report", "finished_at"])
+
+
+def downgrade() -> None:
+    """Drop the column."""
+    op.drop_index("dt_refreshes_report", "dt_refreshes")
+    op.drop_column("dt_refreshes", "report")
