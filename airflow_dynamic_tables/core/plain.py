@@ -9,17 +9,21 @@ the standard library.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from reprlib import repr as short
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
 
 _Converter = Callable[[Any], Any]
+
+_SCALARS: Mapping[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}
+"""What may stand in the data for a text or a number."""
 
 REQUIRED = {"required": True}
 """Metadata of a field that has a default and still has to be in the data: to leave it out would change what is meant."""
@@ -35,10 +39,10 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[_T], data: Any) -> _T:
-    """What :func:`to_plain` was given, from what JSON made of its result; texts and numbers are taken as they are.
+    """What :func:`to_plain` was given, from what JSON made of its result.
 
     :param kind: a dataclass, or any other type that a field of one may have.
-    :raises ValueError: when the data are something else: a field is unknown or missing, or a list is no list.
+    :raises ValueError: when the data are something else: a field is unknown, missing or of another type.
     """
     hint: Any = kind
     read = _reader(hint) or _as_is
@@ -101,12 +105,25 @@ def _class_reader(kind: type) -> _Converter | None:
         return _dataclass_reader(kind)
     if issubclass(kind, Enum | Path):
         return kind
+    if kind in _SCALARS:
+        return _scalar_reader(kind)
     if issubclass(kind, datetime):
         # A database gives times as times.
         return lambda data: data if isinstance(data, datetime) else datetime.fromisoformat(data)
     if issubclass(kind, timedelta):
         return lambda data: timedelta(seconds=data)
     return None
+
+
+def _scalar_reader(kind: type) -> _Converter:
+    legal = _SCALARS[kind]
+
+    def read(data: Any) -> Any:
+        if type(data) in legal or (isinstance(data, legal) and not isinstance(data, bool)):
+            return data
+        raise TypeError(f"{short(data)} is no {kind.__name__}")
+
+    return read
 
 
 def _optional_reader(members: Sequence[Any]) -> _Converter | None:
@@ -127,7 +144,7 @@ def _tuple_reader(members: Sequence[Any]) -> _Converter:
 
     def read(data: Any) -> tuple[Any, ...]:
         if not isinstance(data, list | tuple):
-            raise TypeError(f"{data!r} is no list")
+            raise TypeError(f"{short(data)} is no list")
         return tuple(data) if convert is None else tuple(map(convert, data))
 
     return read
@@ -136,7 +153,7 @@ def _tuple_reader(members: Sequence[Any]) -> _Converter:
 def _mapping_reader(convert: _Converter | None) -> _Converter:
     def read(data: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
-            raise TypeError(f"{data!r} is no mapping")
+            raise TypeError(f"{short(data)} is no mapping")
         return dict(data) if convert is None else {key: convert(item) for key, item in data.items()}
 
     return read
@@ -146,18 +163,29 @@ def _dataclass_reader(kind: Any) -> _Converter:
     hints = get_type_hints(kind)
     readers = ((field.name, _reader(hints[field.name])) for field in fields(kind))
     converters = [(name, convert) for name, convert in readers if convert is not None]
-    required = [field.name for field in fields(kind) if field.metadata.get("required")]
+    required = [field.name for field in fields(kind) if field.metadata.get("required") or _has_no_default(field)]
 
     def read(data: Any) -> Any:
         if isinstance(data, kind):
             return data  # a ledger has read it already
         if not isinstance(data, Mapping):
-            raise TypeError(f"{data!r} is no {kind.__name__}")
+            raise TypeError(f"{short(data)} is no {kind.__name__}")
         if missing := _missing(required, data):
-            raise KeyError(missing)
-        return kind(**{**data, **{name: convert(data[name]) for name, convert in converters if name in data}})
+            raise ValueError(f"{missing!r} is missing")
+        values = dict(data)
+        for name, convert in converters:
+            if name in values:
+                try:
+                    values[name] = convert(values[name])
+                except (TypeError, KeyError, AttributeError, ValueError) as error:
+                    raise ValueError(f"{name}: {error}") from error
+        return kind(**values)
 
     return read
+
+
+def _has_no_default(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _missing(names: Iterable[str], data: Mapping[str, Any]) -> str | None:

@@ -22,18 +22,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     spark = SparkSession.builder.getOrCreate()
     try:
-        plan = RefreshPlan.from_json(read_text(spark, arguments.plan))
-        try:
-            result = refresh(spark, plan)
-        except Exception as error:
-            words = message(error)
-            print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)
-            write_text(spark, plan.error_location, JobError(words, spark.sparkContext.applicationId).to_json())
-            return 1
-        print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
-        return 0
+        return _run(spark, arguments.plan)
     finally:
         spark.stop()
+
+
+def _run(spark: SparkSession, plan_location: str) -> int:
+    try:
+        plan = RefreshPlan.from_json(read_text(spark, plan_location))
+    except Exception as error:
+        # Where its stage is stands in the plan, so the log is all there is to speak to; the worker looks for "Error" in it.
+        print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
+        return 1
+    try:
+        result = refresh(spark, plan)
+    except Exception as error:
+        words = message(error)
+        print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)
+        write_text(spark, plan.error_location, JobError(words, spark.sparkContext.applicationId).to_json())
+        return 1
+    print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
+    return 0
 
 
 if __name__ == "__main__":

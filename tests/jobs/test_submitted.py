@@ -67,6 +67,17 @@ def test_a_job_that_dies_before_it_can_speak_is_quoted(plan: Plan) -> None:
         SparkSubmitRunner(SETTINGS, "local[2]").run(plan("SELECT 1"), {})
 
 
+def test_a_plan_that_cannot_be_read_is_one_sentence(plan: Plan) -> None:
+    planned = plan("SELECT 1")
+    write_text(planned.plan_location, planned.to_json()[:-100])
+    with pytest.raises(JobFailedError) as caught:
+        SparkSubmitRunner(SETTINGS, "local[2]").run(planned, {})
+    said = f"spark-submit ended with code 1: Error: the plan {planned.plan_location} cannot be read: "
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith("; refresh again.")
+    assert "Traceback" not in caught.value.log_tail
+
+
 @pytest.mark.parametrize("home", [None, "/nowhere"])
 def test_a_missing_java_is_one_sentence(plan: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}

@@ -227,3 +227,5 @@ def _parse(cls: type[_T], text: str, adapt: Callable[[dict[str, Any]], dict[str,
         return from_plain(cls, adapt(json.loads(text)))
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a {cls.__name__}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"not a {cls.__name__}: nested too deeply") from None

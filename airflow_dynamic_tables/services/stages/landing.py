@@ -7,33 +7,49 @@ from collections.abc import Callable
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
+
+_DAMAGED = (FileNotFoundError, IsADirectoryError, ValueError)
+"""Errors of reading what is not there, or not whole; others say that the storage does not answer."""
 
 
 def read_plan(stage: Stage) -> RefreshPlan:
     """The plan beside a stage.
 
     :raises StageRejectedError: when it is missing or damaged.
+    :raises CatalogUnavailableError: when its storage cannot be read.
     """
+    what = f"The plan of stage {stage.token} of {stage.table}"
     try:
         return RefreshPlan.from_json(read_text(f"{stage.location}/{PLAN_FILE}"))
-    except (FileNotFoundError, ValueError) as error:
-        raise StageRejectedError(f"The plan of stage {stage.token} of {stage.table} is missing or damaged: {error}") from error
+    except _DAMAGED as error:
+        todo = f"run dynamic-tables abort {stage.token}, and refresh again"
+        raise StageRejectedError(f"{what} is missing or damaged: {error}; {todo}.") from error
+    except OSError as error:
+        raise _unreadable(what, error) from error
 
 
 def read_result(planned: RefreshPlan) -> RefreshResult:
     """What the job says it wrote.
 
     :raises StageRejectedError: when it says nothing, or nothing whole.
+    :raises CatalogUnavailableError: when its storage cannot be read.
     """
+    what = f"The result of the job of {planned.identifier}"
     try:
         return RefreshResult.from_json(read_text(planned.result_location))
     except FileNotFoundError as error:
         raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
-    except (OSError, ValueError) as error:
-        raise StageRejectedError(f"The result of the job of {planned.identifier} is damaged: {error}") from error
+    except _DAMAGED as error:
+        raise StageRejectedError(f"{what} is damaged: {error}; nothing was committed, so refresh again.") from error
+    except OSError as error:
+        raise _unreadable(what, error) from error
+
+
+def _unreadable(what: str, error: OSError) -> CatalogUnavailableError:
+    return CatalogUnavailableError(f"{what} cannot be read: {error.strerror or error}; try again when its storage answers.")
 
 
 def versions_read(planned: RefreshPlan) -> dict[str, str]:

@@ -138,7 +138,23 @@ def test_an_interrupted_refresh_is_aborted_too(workspace: Workspace, request_: R
     assert (refresh.state, refresh.error) == (RefreshState.ABORTED, "KeyboardInterrupt")
 
 
-@pytest.mark.parametrize(("result", "message"), [(None, "ended without a result"), ('{"token": "t1", "rows"', "is damaged")])
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "ended without a result; nothing was committed"),
+        ('{"token": "t1", "rows"', "is damaged: Expecting ':' delimiter: line 1 column 23"),
+        ("[]", r"is damaged: not a RefreshResult: \[\] is no RefreshResult; nothing was committed, so refresh again"),
+        ("{}", "is damaged: not a RefreshResult: 'token' is missing; nothing"),
+        ('{"token": 1, "application_id": "a", "rows": 1, "files": [], "columns": []}', "token: 1 is no str; nothing"),
+        ('{"token": "t1", "application_id": "a", "rows": true, "files": [], "columns": []}', "rows: True is no int; nothing"),
+        (
+            '{"token": "t1", "application_id": "a", "rows": 1, "files": [{"path": [1], "bytes": 1}], "columns": []}',
+            r"files: path: \[1\] is no str; nothing",
+        ),
+        ("[" * 100_000, "is damaged: not a RefreshResult: nested too deeply; nothing"),
+        ("\0", "is damaged"),
+    ],
+)
 def test_no_result_no_commit(workspace: Workspace, request_: RefreshRequest, result: str | None, message: str) -> None:
     def write(plan: RefreshPlan) -> None:
         if result is not None:
@@ -147,6 +163,12 @@ def test_no_result_no_commit(workspace: Workspace, request_: RefreshRequest, res
     with pytest.raises(StageRejectedError, match=message):
         run(workspace, request_, write)
     assert show_table(workspace, NUMBERS).versions == ()
+
+
+def test_a_result_that_is_a_folder(workspace: Workspace, request_: RefreshRequest) -> None:
+    with pytest.raises(StageRejectedError, match=r"is damaged: .*Is a directory.*; nothing was committed, so refresh again"):
+        run(workspace, request_, lambda plan: Path(plan.result_location.removeprefix("file://")).mkdir())
+    run(workspace, replace(request_, token="t2"), write_numbers)
 
 
 def test_an_older_schedule_time_is_skipped_with_a_reason(workspace: Workspace, request_: RefreshRequest) -> None:

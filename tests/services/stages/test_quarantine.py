@@ -297,6 +297,21 @@ def test_one_that_is_for_an_older_time_than_the_table_is_fresh_up_to_is_refused(
         publish(workspace, "third")
 
 
+@pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "{}"])
+def test_a_damaged_plan_says_how_to_go_on(workspace: Workspace, quarantined: str, text: str | None) -> None:
+    stage = workspace.ledger.get_stage(quarantined)
+    assert stage is not None
+    plan = Path(stage.location.removeprefix("file://")) / "_plan.json"
+    plan.unlink()
+    if text is not None:
+        plan.write_text(text)
+    todo = f"is missing or damaged: .*; run dynamic-tables abort {quarantined}, and refresh again"
+    with pytest.raises(StageRejectedError, match=todo):
+        publish(workspace, quarantined)
+    reject(workspace, quarantined, "damaged")
+    assert state(workspace, quarantined) == ("ABORTED", "ABORTED")
+
+
 def test_a_stage_that_was_tampered_with_is_refused_and_put_back(workspace: Workspace, quarantined: str) -> None:
     (file,) = files(workspace, quarantined)
     content = file.read_bytes()
