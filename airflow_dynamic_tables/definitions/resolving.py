@@ -17,7 +17,7 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import expand
+from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
 from airflow_dynamic_tables.definitions.rules import table_mistakes
 
@@ -90,6 +90,9 @@ class Resolver:
                 for identifier in identifiers:
                     origins.setdefault(identifier, reference)
         if analysis.problems or len(targets) < len(analysis.references):
+            return None
+        if unclear := unclear_names(analysis, targets):
+            self.mistakes += [entry.query.mistake(problem.offset, problem.message) for problem in unclear]
             return None
         return Expansion(expand(analysis, targets).strip(), analysis, origins)
 

@@ -28,6 +28,7 @@ GROUPS = {
         "tests/clients/metastore/",
         "tests/contracts/catalogs/",
         "tests/contracts/formats/",
+        "tests/definitions/queries/test_traps.py",
         "tests/docs/",
         "tests/faults/test_rivals.py",
         "tests/formats/hive/",

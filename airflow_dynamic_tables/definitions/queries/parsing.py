@@ -1,4 +1,4 @@
-"""The only module that knows sqlglot: from the text of a query to the places in it that matter."""
+"""From the text of a query to the places in it that matter, by sqlglot."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Qualifier, Reference, Span
+from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Span
 
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
 _PARAMETER_SIGNS = frozenset({":", "?", "$", "@"})
-_NAME = re.compile(r"`[^`]+`|\w+")
-_DOTTED = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))+")
 _AFTER_LIST = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN, TokenType.SEMICOLON})
 _NEVER_CLOSED = re.compile(r"Missing (\S+) from (\d+):(\d+)")
 _INCOMPLETE = re.compile(r"Required keyword: '(\w+)' missing for <class '.*\.(\w+)'>")
@@ -36,9 +35,10 @@ def analyse(query: str) -> Analysis:
         tokens = _tokens(query)
         text, tokens = _single_statement(query, tokens)
         root = _parse_query(text, tokens)
-        references, qualifiers = _references(root, tokens)
+        seen = Scopes(root, tokens)
         calls = tuple(_calls(root, tokens))
-        return Analysis(text, references, qualifiers, _outputs(root), calls, tuple(_problems(root, tokens)))
+        problems = tuple(_problems(root, tokens))
+        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, _outputs(root), calls, problems)
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
@@ -55,9 +55,9 @@ def analyse_condition(text: str) -> Condition:
         if root is None:
             raise _UnusableError(0, "the predicate is empty")
         if (clause := root.find(exp.Query, exp.AggFunc, exp.Window)) is not None:
-            place = min((_start(column.parts[0]) for column in clause.find_all(exp.Column)), default=tokens[0].start)
+            place = min((start_of(column.parts[0]) for column in clause.find_all(exp.Column)), default=tokens[0].start)
             raise _UnusableError(place, "a predicate looks at one row; it cannot hold a subquery, an aggregate or a window")
-        columns = tuple(_span(column.parts[0]) for column in root.find_all(exp.Column) if "start" in column.parts[0].meta)
+        columns = tuple(span_of(column.parts[0]) for column in root.find_all(exp.Column) if "start" in column.parts[0].meta)
         return Condition(tuple(sorted(columns, key=lambda span: span.start)), tuple(_problems(root, tokens)))
     except _UnusableError as error:
         return Condition(problems=(error.problem,))
@@ -134,76 +134,12 @@ def _plain(description: str, near: str) -> str:
     return f"{what[:1].lower()}{what[1:]}" + (f" near {near!r}" if near else "")
 
 
-def _references(root: exp.Expr, tokens: list[Token]) -> tuple[tuple[Reference, ...], tuple[Qualifier, ...]]:
-    tables = sorted(_tables(root), key=lambda table: _start(table.parts[0]))
-    scopes = {id(table): id(table.find_ancestor(exp.Select)) for table in tables}
-    numbers = {scope: number for number, scope in enumerate(dict.fromkeys(scopes.values()))}
-    references = tuple(
-        Reference(
-            parts=tuple(map(_span, table.parts)),
-            alias=table.alias or None,
-            alias_at=_alias_place(tokens, _span(table.parts[-1]).end),
-            scope=numbers[scopes[id(table)]],
-        )
-        for table in tables
-    )
-    by_scope: dict[int, list[int]] = {}
-    for number, table in enumerate(tables):
-        if not table.alias:
-            by_scope.setdefault(scopes[id(table)], []).append(number)
-    return references, tuple(_qualifiers(root, references, by_scope, tokens))
-
-
-def _tables(root: exp.Expr) -> Iterator[exp.Table]:
-    """Tables that are read: no table functions, no hints, and no names of common table expressions where these are visible."""
-    stack: list[tuple[exp.Expr, frozenset[str]]] = [(root, frozenset())]
-    while stack:
-        node, visible = stack.pop()
-        clause = node.args.get("with_")
-        recursive = clause is not None and clause.args.get("recursive")
-        for expression in clause.expressions if clause else ():
-            name = expression.alias.lower()
-            own = visible | {name} if recursive else visible
-            stack.append((expression.this, own))
-            visible |= {name}
-        if isinstance(node, exp.Table) and not isinstance(node.parent, exp.JoinHint) and _is_name(node, visible):
-            yield node
-        stack.extend((child, visible) for child in node.iter_expressions() if child is not clause)
-
-
-def _is_name(table: exp.Table, visible: frozenset[str] = frozenset()) -> bool:
-    if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in table.parts):
-        return False
-    return len(table.parts) > 1 or table.name.lower() not in visible
-
-
-def _qualifiers(
-    root: exp.Expr, references: tuple[Reference, ...], by_scope: dict[int, list[int]], tokens: list[Token]
-) -> Iterator[Qualifier]:
-    """Columns and hints that name a table together with its database."""
-    for column in root.find_all(exp.Column):
-        parts = column.parts[:-1]
-        if len(parts) > 1 and all("start" in part.meta for part in parts):
-            names = {part.name.lower() for part in parts}
-            near = tuple(number for number in _visible(column, by_scope) if references[number].parts[-1].text.lower() in names)
-            if near:
-                yield Qualifier(tuple(map(_span, parts)), near)
-    unaliased = tuple(number for numbers in by_scope.values() for number in numbers)
-    for token in tokens:
-        if token.token_type is TokenType.HINT:
-            for match in _DOTTED.finditer(token.text):
-                names_at = _NAME.finditer(token.text, *match.span())
-                start = token.start
-                spans = (Span(name[0].strip("`"), start + name.start(), start + name.end()) for name in names_at)
-                yield Qualifier(tuple(spans), unaliased)
-
-
 def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
     """Names of called functions, with their databases; of those of one part only what the parser does not know as SQL."""
     places = {token.start: number for number, token in enumerate(tokens)}
     anonymous = (call for call in root.find_all(exp.Anonymous) if not isinstance(call.parent, exp.Table | exp.Hint))
-    for call in sorted(anonymous, key=_start):
-        last = first = places[_start(call)]
+    for call in sorted(anonymous, key=start_of):
+        last = first = places[start_of(call)]
         while first >= 2 and tokens[first - 1].token_type is TokenType.DOT and _is_word(tokens[first - 2]):
             first -= 2
         names = tokens[first : last + 1 : 2]
@@ -211,36 +147,7 @@ def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
 
 
 def _is_word(token: Token) -> bool:
-    return token.token_type is TokenType.IDENTIFIER or _NAME.fullmatch(token.text) is not None
-
-
-def _visible(node: exp.Expr, by_scope: dict[int, list[int]]) -> Iterator[int]:
-    select = node.find_ancestor(exp.Select)
-    while select is not None:
-        yield from by_scope.get(id(select), ())
-        select = select.find_ancestor(exp.Select)
-
-
-def _start(part: exp.Expr) -> int:
-    return int(part.meta["start"])
-
-
-def _span(part: exp.Expr) -> Span:
-    return Span(part.name, _start(part), int(part.meta["end"]) + 1)
-
-
-def _alias_place(tokens: list[Token], end: int) -> int:
-    """Where an alias goes: behind the table's name and its TABLESAMPLE clause."""
-    following = [token for token in tokens if token.start >= end]
-    if not following or following[0].token_type is not TokenType.TABLE_SAMPLE:
-        return end
-    depth = 0
-    for number, token in enumerate(following):
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        repeats = number + 1 < len(following) and following[number + 1].text.upper() == "REPEATABLE"
-        if token.token_type is TokenType.R_PAREN and depth == 0 and not repeats:
-            return int(token.end) + 1
-    return end
+    return token.token_type is TokenType.IDENTIFIER or WORD.fullmatch(token.text) is not None
 
 
 def _outputs(root: exp.Expr) -> tuple[str | None, ...] | None:
@@ -272,8 +179,8 @@ def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
         place = next((token.start for token in tokens if token.text in _PARAMETER_SIGNS), 0)
         yield Problem(place, "a query has no parameters; write the value")
     for table in root.find_all(exp.Table):
-        if (table.args.get("version") or table.args.get("when")) and _is_name(table):
-            yield Problem(_start(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
+        if (table.args.get("version") or table.args.get("when")) and is_table_name(table):
+            yield Problem(start_of(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
     for call in root.find_all(exp.Anonymous):
         if call.name.upper() in ("TABLE", "IDENTIFIER"):
             place = next((token.start for token in tokens if token.text.upper() == call.name.upper()), 0)

@@ -20,7 +20,7 @@ class Span:
 class Reference:
     """A table that the query reads.
 
-    ``alias_at`` is where an alias has to be put when it has no ``alias``; tables of one FROM clause have the same ``scope``.
+    ``alias_at`` is where an alias has to be put when it has no ``alias``; ``scope`` is the number of the SELECT that reads it.
     """
 
     parts: tuple[Span, ...]
@@ -30,11 +30,28 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """One SELECT with its FROM clause.
+
+    ``outer`` is the number of the SELECT whose columns are looked at next, and ``names`` are those of aliases and common
+    table expressions of the FROM clause, in lower case.
+    """
+
+    outer: int | None
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Qualifier:
-    """Names before a column (``raw.orders`` of ``raw.orders.amount``), and the references they may mean, nearest first."""
+    """Names before a column (``raw.orders`` of ``raw.orders.amount``), and the number of the SELECT in which they stand.
+
+    Those of a hint have no ``scope``: they may mean every table. ``of_result`` is set where columns of the result come before
+    those of the tables, as in ORDER BY.
+    """
 
     parts: tuple[Span, ...]
-    references: tuple[int, ...]
+    scope: int | None
+    of_result: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,7 @@ class Analysis:
 
     text: str
     references: tuple[Reference, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     qualifiers: tuple[Qualifier, ...] = ()
     outputs: tuple[str | None, ...] | None = None
     calls: tuple[tuple[Span, ...], ...] = ()

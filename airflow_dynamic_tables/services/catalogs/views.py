@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.queries.editing import expand
-from airflow_dynamic_tables.definitions.queries.text import Target, analyse
+from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
+from airflow_dynamic_tables.definitions.queries.text import Problem, Target, analyse
 from airflow_dynamic_tables.exceptions import DefinitionError, TableAlreadyExistsError, TableNotFoundError
 from airflow_dynamic_tables.services.queries.views import check_no_circle, name_functions, tables_named
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -23,9 +23,11 @@ def create_view(
     :raises DatabaseNotFoundError: when its database is missing.
     :raises TableAlreadyExistsError: when the name is taken.
     """
-    if problems := analyse(query).problems:
-        places = [":".join(map(str, line_and_column(query, problem.offset))) for problem in problems]
-        raise DefinitionError(tuple(f"{place}: {problem.message}" for place, problem in zip(places, problems, strict=True)))
+    written = analyse(query)
+    if written.problems:
+        raise _mistakes(query, written.problems)
+    if unclear := unclear_names(written, [Target(name, name.sql) for name in tables_named(written, view)]):
+        raise _mistakes(query, unclear)
 
     analysis = analyse(name_functions(workspace, query, view))
     reads = tables_named(analysis, view)
@@ -44,6 +46,11 @@ def create_view(
             raise
         catalog.alter_table(view.path, created)
     return created
+
+
+def _mistakes(query: str, problems: tuple[Problem, ...]) -> DefinitionError:
+    places = [":".join(map(str, line_and_column(query, problem.offset))) for problem in problems]
+    return DefinitionError(tuple(f"{place}: {problem.message}" for place, problem in zip(places, problems, strict=True)))
 
 
 def drop_view(workspace: Workspace, name: str, *, ignore_if_not_exists: bool = False) -> str:

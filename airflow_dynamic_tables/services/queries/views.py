@@ -9,7 +9,7 @@ from airflow_dynamic_tables.catalog.values import AnyTable, CatalogTable, Catalo
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables
+from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
@@ -116,6 +116,8 @@ def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail
         targets.append(Target(name, sql))
         upstream += reads
 
+    if unclear := unclear_names(analysis, targets):
+        raise CatalogError(f"View {view} cannot be expanded: {unclear[0].message}.")
     return f"(\n{expand(analysis, targets).strip()}\n)", tuple(dict.fromkeys(upstream))
 
 

@@ -26,8 +26,11 @@ def bind_sources(
     :raises UnsupportedError: when a table cannot be read without a library that the job lacks.
     """
     bindings = []
+    text = table.expanded_query.lower()
     for number, identifier in enumerate(table.upstream):
         view = re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
+        while view.lower() in text:  # a common table expression of that name would be read in its place
+            view += "_"
         source = sources.get(identifier) or _described(workspace, identifier)
         if source is not None and is_bound(source):
             bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view))

@@ -98,7 +98,10 @@ CASES = {
     "columns_with_database_in_subquery": (
         "SELECT * FROM raw.orders WHERE EXISTS (SELECT 1 FROM c WHERE c.id = raw.orders.id)",
         "raw.orders c",
-        "SELECT * FROM `C`.`raw`.`orders` AS `orders` WHERE EXISTS (SELECT 1 FROM `C`.`D`.`c` AS `c` WHERE c.id = `orders`.id)",
+        (
+            "SELECT * FROM `C`.`raw`.`orders` AS `raw__orders`"
+            " WHERE EXISTS (SELECT 1 FROM `C`.`D`.`c` AS `c` WHERE c.id = `raw__orders`.id)"
+        ),
     ),
     "struct_fields": (
         "SELECT a.b.c, o.address.city.zip, raw.orders.address.city FROM raw.orders, raw.x o",

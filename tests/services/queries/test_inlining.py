@@ -114,6 +114,18 @@ class TestViews:
         assert inlined.upstream == ()
         assert "SELECT 42 AS x" in inlined.expanded_query
 
+    def test_no_name_of_the_query_hides_what_the_job_binds(self, workspace: Workspace, tmp_path: Path) -> None:
+        """The job reads a table as a temporary view; a common table expression of that name would be read in its place."""
+        query = "WITH Sales_Numbers_0 AS (SELECT 99 AS x) SELECT n.x, o.x AS y FROM numbers n JOIN sales_numbers_0 o"
+        plan = planned(workspace, with_query(query, tmp_path))
+        assert [source.view for source in plan.sources] == ["sales_numbers_0_"]
+        assert "FROM `sales_numbers_0_` n JOIN sales_numbers_0 o" in plan.query
+
+    def test_a_view_whose_names_may_mean_two_tables_is_refused(self, workspace: Workspace) -> None:
+        query = "SELECT numbers.x FROM raw.numbers JOIN numbers\nON raw.numbers.x = sales.numbers.x"
+        with pytest.raises(DefinitionError, match=r"1:8: 'numbers' may mean more than one table"):
+            create_view(workspace, BIG, query)
+
     def test_a_parent_below_the_view_must_have_a_version(self, workspace: Workspace, definitions: Definitions) -> None:
         create_view(workspace, BIG, "SELECT x FROM numbers")
         with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):

@@ -1,0 +1,169 @@
+"""The aliases of a query's tables when it is expanded, and what the names before its columns become.
+
+Spark finds ``raw.orders.id`` by the full name of the table, and an expanded query has an alias in its place. Where something
+else could capture it, another table or alias of that name or a struct in a subquery, the table gets an alias that stands
+nowhere else in the query. All other tables keep their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Qualifier, Target
+
+Edit = tuple[int, int, str]
+"""Start and end of a piece of the query, and what takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The alias of every reference, what becomes of qualifiers, and qualifiers whose meaning cannot be kept."""
+
+    aliases: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """References of one table, and how many names of a qualifier are the table's."""
+
+    numbers: tuple[int, ...]
+    width: int
+
+
+def name_tables(analysis: Analysis, targets: Sequence[Target]) -> Naming:
+    """Choose the alias of every reference.
+
+    :param targets: what each reference means, in their order.
+    """
+    query = _Query(analysis, targets)
+    meanings = [query.by_full_name(qualifier) for qualifier in analysis.qualifiers]
+    renamed = {
+        number
+        for qualifier, meaning in zip(analysis.qualifiers, meanings, strict=True)
+        if isinstance(meaning, _Meaning) and qualifier.scope is not None
+        for number in meaning.numbers
+        if query.can_be_captured(number, qualifier.scope)
+    }
+    aliases = query.aliases(renamed)
+    edits: list[Edit] = []
+    problems: list[Problem] = []
+    for qualifier, meaning in zip(analysis.qualifiers, meanings, strict=True):
+        outcome = query.by_name(qualifier, renamed) if meaning is None else meaning
+        if isinstance(outcome, Problem):
+            problems.append(outcome)
+        elif outcome is not None:
+            end = qualifier.parts[outcome.width - 1].end
+            edits.append((qualifier.parts[0].start, end, quote(aliases[outcome.numbers[0]])))
+    return Naming(aliases, tuple(edits), tuple(problems))
+
+
+class _Query:
+    """The tables of a query as the names before its columns see them."""
+
+    def __init__(self, analysis: Analysis, targets: Sequence[Target]) -> None:
+        self._analysis = analysis
+        self._targets = targets
+        self._unaliased: dict[int | None, list[int]] = {None: []}
+        for number, reference in enumerate(analysis.references):
+            if reference.alias is None:
+                self._unaliased.setdefault(reference.scope, []).append(number)
+                self._unaliased[None].append(number)
+
+    def by_full_name(self, qualifier: Qualifier) -> _Meaning | Problem | None:
+        """The nearest table that a qualifier names with its database; a problem when it may mean something else, too."""
+        nearest = None
+        first = qualifier.parts[0].text.lower()
+        hidden = False
+        for scope in self._outwards(qualifier.scope):
+            meaning = self._matching(qualifier, scope)
+            if meaning is None:
+                hidden = hidden or (nearest is None and first in self._names(scope))
+            elif hidden or (nearest is not None and not self._same(nearest, meaning)) or not self._same(meaning, meaning):
+                return _ambiguous(qualifier)
+            else:
+                nearest = nearest or meaning
+        return nearest
+
+    def can_be_captured(self, number: int, scope: int) -> bool:
+        """Whether something else may have the name of a table: it is read further out, or the name stands once more."""
+        reference = self._analysis.references[number]
+        name = self._name(number)
+        parts = [*reference.parts, *(part for qualifier in self._analysis.qualifiers for part in qualifier.parts)]
+        ours = [part for part in parts if part.text.lower() == name]
+        mentions = re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", self._analysis.text.lower())
+        return reference.scope != scope or len(mentions) > len(ours)
+
+    def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | Problem | None:
+        """The table that a qualifier names without its database, if that table is renamed.
+
+        Only the SELECT that reads it can tell: further out, a column of a nearer table comes before it.
+        """
+        name = qualifier.parts[0].text.lower()
+        for scope in self._outwards(qualifier.scope):
+            numbers = tuple(number for number in self._unaliased.get(scope, ()) if self._name(number) == name)
+            others = scope is not None and name in self._analysis.scopes[scope].names
+            if not numbers and not others:
+                continue
+            if renamed.isdisjoint(numbers):
+                return None
+            meaning = _Meaning(numbers, 1)
+            if others or scope != qualifier.scope or qualifier.of_result or not self._same(meaning, meaning):
+                return None if scope is None else _ambiguous(qualifier)
+            return meaning
+        return None
+
+    def aliases(self, renamed: set[int]) -> tuple[str, ...]:
+        """The alias of every reference: one of its own for the tables of ``renamed``, the same wherever a table is read."""
+        text = self._analysis.text.lower()
+        own: dict[TableIdentifier, str] = {}
+        for number in sorted(renamed):
+            table = self._targets[number].identifier
+            if table not in own:
+                alias = f"{table.database}__{table.table}"
+                while alias.lower() in text or alias.lower() in map(str.lower, own.values()):
+                    alias += "_"
+                own[table] = alias
+        return tuple(
+            own[target.identifier] if number in renamed else reference.alias or reference.parts[-1].text
+            for number, (reference, target) in enumerate(zip(self._analysis.references, self._targets, strict=True))
+        )
+
+    def _outwards(self, scope: int | None) -> Iterator[int | None]:
+        yield scope
+        while scope is not None and (scope := self._analysis.scopes[scope].outer) is not None:
+            yield scope
+
+    def _matching(self, qualifier: Qualifier, scope: int | None) -> _Meaning | None:
+        names = [part.text.lower() for part in qualifier.parts]
+        for width in (3, 2):
+            numbers = tuple(
+                number for number in self._unaliased.get(scope, ()) if names[:width] == self._full_name(number)[-width:]
+            )
+            if numbers:
+                return _Meaning(numbers, width)
+        return None
+
+    def _full_name(self, number: int) -> list[str]:
+        table = self._targets[number].identifier
+        return [table.catalog.lower(), table.database.lower(), self._name(number)]
+
+    def _name(self, number: int) -> str:
+        return self._analysis.references[number].parts[-1].text.lower()
+
+    def _names(self, scope: int | None) -> set[str]:
+        aliases = self._analysis.scopes[scope].names if scope is not None else ()
+        return {*aliases, *map(self._name, self._unaliased.get(scope, ()))}
+
+    def _same(self, first: _Meaning, second: _Meaning) -> bool:
+        return len({self._targets[number].identifier for number in (*first.numbers, *second.numbers)}) == 1
+
+
+def _ambiguous(qualifier: Qualifier) -> Problem:
+    name = ".".join(part.text for part in qualifier.parts)
+    advice = "give each of them an alias in FROM, and name columns by it"
+    return Problem(qualifier.parts[0].start, f"{name!r} may mean more than one table or column here; {advice}")

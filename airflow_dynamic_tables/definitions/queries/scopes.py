@@ -1,0 +1,193 @@
+"""Which tables a parsed query reads, and which SELECT sees which of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from airflow_dynamic_tables.definitions.queries.text import Qualifier, Reference, Scope, Span
+
+WORD = re.compile(r"`[^`]+`|\w+")
+_WORDS = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))*(?!\w|\s*\()")
+_OF_RESULT = (exp.Order, exp.Sort, exp.Cluster, exp.Distribute, exp.Having, exp.Qualify)
+
+_Select = exp.Expr | None
+"""A SELECT; ``None`` is what stands outside of every SELECT."""
+
+
+class Scopes:
+    """The SELECTs of a query, numbered, with what each reads."""
+
+    def __init__(self, root: exp.Expr, tokens: list[Token]) -> None:
+        self._root = root
+        self._tokens = tokens
+        self._numbers: dict[int, int] = {}
+        self._selects: list[_Select] = []
+        tables = sorted(tables_read(root), key=lambda table: start_of(table.parts[0]))
+        self.references = tuple(
+            Reference(
+                parts=tuple(map(span_of, table.parts)),
+                alias=table.alias or None,
+                alias_at=_alias_place(tokens, span_of(table.parts[-1]).end),
+                scope=self._number(_select_of(table)),
+            )
+            for table in tables
+        )
+        self.qualifiers = tuple(self._qualifiers())
+        self.scopes = tuple(self._scopes({id(table) for table in tables}))
+
+    def _number(self, select: _Select) -> int:
+        if id(select) not in self._numbers:
+            self._numbers[id(select)] = len(self._selects)
+            self._selects.append(select)
+        return self._numbers[id(select)]
+
+    def _qualifiers(self) -> Iterator[Qualifier]:
+        """Names with a database before a column or in a hint; without one, where a table has such columns elsewhere."""
+        unaliased = {reference.parts[-1].text.lower() for reference in self.references if reference.alias is None}
+        written = filter(_is_written, self._root.find_all(exp.Column))
+        columns = [(column, tuple(map(span_of, column.parts[:-1]))) for column in written]
+        hinted = list(self._hinted())
+        tables = {part.text.lower() for _, parts in columns for part in parts[1:]} & unaliased
+        for column, parts in columns:
+            with_database = any(part.text.lower() in tables for part in parts[1:])
+            if with_database or (parts and parts[0].text.lower() in tables):
+                yield Qualifier(parts, self._number(_select_of(column)), _is_of_result(column))
+        for parts in hinted:
+            if any(part.text.lower() in unaliased for part in parts):
+                yield Qualifier(parts, None)
+
+    def _hinted(self) -> Iterator[tuple[Span, ...]]:
+        for token in self._tokens:
+            if token.token_type is TokenType.HINT:
+                for match in _WORDS.finditer(token.text):
+                    words = WORD.finditer(token.text, *match.span())
+                    yield tuple(Span(word[0].strip("`"), token.start + word.start(), token.start + word.end()) for word in words)
+
+    def _scopes(self, read: set[int]) -> Iterator[Scope]:
+        """The SELECTs that have a number; looking at them may number the ones around them."""
+        names: dict[int, set[str]] = {}
+        for node in self._root.find_all(exp.TableAlias, exp.Table):
+            if id(node) not in read and not isinstance(node.parent, exp.CTE) and not node.find_ancestor(exp.Hint):
+                names.setdefault(id(_select_of(node)), set()).add(node.name.lower())
+        for select in self._selects:  # grows while it is walked
+            outer = None if select is None else self._number(_outer_select(select))
+            yield Scope(outer, tuple(sorted(names.get(id(select), ()))))
+
+
+def tables_read(root: exp.Expr) -> Iterator[exp.Table]:
+    """Tables that are read: no table functions, no hints, and no names of common table expressions where these are visible."""
+    stack: list[tuple[exp.Expr, frozenset[str]]] = [(root, frozenset())]
+    while stack:
+        node, visible = stack.pop()
+        if isinstance(node, exp.Hint):
+            continue
+        clause = node.args.get("with_")
+        recursive = clause is not None and clause.args.get("recursive")
+        for expression in clause.expressions if clause else ():
+            name = expression.alias.lower()
+            own = visible | {name} if recursive else visible
+            stack.append((expression.this, own))
+            visible |= {name}
+        if isinstance(node, exp.Table) and is_table_name(node) and (len(node.parts) > 1 or node.name.lower() not in visible):
+            yield node
+        stack.extend((child, visible) for child in node.iter_expressions() if child is not clause)
+
+
+def is_table_name(table: exp.Table) -> bool:
+    """Whether it is written as a name, and is no function."""
+    return all(isinstance(part, exp.Identifier) and "start" in part.meta for part in table.parts)
+
+
+def start_of(part: exp.Expr) -> int:
+    """The offset of a name's first character."""
+    return int(part.meta["start"])
+
+
+def span_of(part: exp.Expr) -> Span:
+    """A name and its place."""
+    return Span(part.name, start_of(part), int(part.meta["end"]) + 1)
+
+
+def _is_written(column: exp.Column) -> bool:
+    """Whether a column stands in the text; those of hints have places of their own."""
+    return all("start" in part.meta for part in column.parts[:-1]) and not column.find_ancestor(exp.Hint)
+
+
+def _is_of_result(node: exp.Expr) -> bool:
+    """Whether a column stands in a clause that sees the result of its SELECT first; in pipes, every clause may."""
+    while node.parent is not None and not isinstance(node, exp.Query):
+        if isinstance(node, _OF_RESULT) and isinstance(node.parent, exp.Query):
+            return True
+        node = node.parent
+    return isinstance(node, exp.SetOperation) or _of_pipe(node) is not None or _has_pipe(node)
+
+
+def _select_of(node: exp.Expr) -> _Select:
+    """The SELECT in whose FROM clause, or under whose columns, something stands."""
+    above = node.parent
+    while above is not None and not isinstance(above, exp.Select | exp.SetOperation):
+        above = above.parent
+    while isinstance(above, exp.SetOperation | exp.Subquery):
+        above = above.this  # its ORDER BY sees the first SELECT
+    return _whole_pipe(above)
+
+
+def _whole_pipe(select: _Select) -> _Select:
+    """The steps of a pipe are one SELECT: they see the tables of the steps before."""
+    while select is not None and (rest := _of_pipe(select)) is not None:
+        select = rest
+    return select
+
+
+def _of_pipe(select: exp.Expr) -> _Select:
+    """The rest of the pipe of which a SELECT is a step: sqlglot makes the steps common table expressions."""
+    made = select.parent
+    while isinstance(made, exp.SetOperation | exp.Subquery):
+        made = made.parent
+    if not isinstance(made, exp.CTE) or "start" in made.args["alias"].this.meta:
+        return None
+    return made.parent.parent if made.parent is not None else None
+
+
+def _has_pipe(select: exp.Expr) -> bool:
+    clause = select.args.get("with_")
+    return clause is not None and any("start" not in step.args["alias"].this.meta for step in clause.expressions)
+
+
+def _outer_select(select: exp.Expr) -> _Select:
+    """The SELECT whose columns a SELECT sees, too: not that in whose FROM clause it stands, unless it is LATERAL."""
+    node = select
+    sees: bool | None = None
+    while node.parent is not None:
+        above = node.parent
+        if sees is None:
+            if isinstance(above, exp.Lateral) or (isinstance(above, exp.Join) and node.arg_key != "this"):
+                sees = True
+            elif isinstance(above, exp.CTE | exp.From | exp.Join):
+                sees = False
+        if isinstance(above, exp.Select):
+            if sees is not False:
+                return _whole_pipe(above)
+            sees = None
+        elif isinstance(above, exp.SetOperation):
+            sees = None
+        node = above
+    return None
+
+
+def _alias_place(tokens: list[Token], end: int) -> int:
+    """Where an alias goes: behind the table's name and its TABLESAMPLE clause."""
+    following = [token for token in tokens if token.start >= end]
+    if not following or following[0].token_type is not TokenType.TABLE_SAMPLE:
+        return end
+    depth = 0
+    for number, token in enumerate(following):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        repeats = number + 1 < len(following) and following[number + 1].text.upper() == "REPEATABLE"
+        if token.token_type is TokenType.R_PAREN and depth == 0 and not repeats:
+            return int(token.end) + 1
+    return end
