@@ -26,7 +26,7 @@ from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.services.names import names_scope
-from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
@@ -96,6 +96,9 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
     mistakes = (*mistakes, *(Mistake(table.path, table.line, 1, f"{table.identifier}: {why}") for table, why in obstacles if why))
     for mistake in mistakes:
         log.error("%s", mistake)
+    for table in tables:
+        if told := warning(table):
+            log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
     readers = _readers(definitions)
     dags = (build_dag(table, definitions, access, readers) for table in tables if not_supported_yet(table) is None)
     return [*dags, *broken_files(mistakes)]

@@ -142,6 +142,15 @@ def test_a_broken_file_hides_no_other_table(folder: Path, caplog: pytest.LogCapt
     assert f"{folder}/broken.yaml:1:28: unknown key 'freshnes'" in caplog.text
 
 
+def test_whoever_keeps_thousands_of_versions_is_told_in_the_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "minutes.yaml").write_text(
+        "defaults: {catalog: lake, database: sales, version_max_age: 7 days}\ndynamic_tables:\n"
+        "- {name: minutes, freshness: 1 minute, refresh_mode: full, query: SELECT 1 AS a}\n"
+    )
+    load(folder)
+    assert f"{folder}/minutes.yaml:3: lake.sales.minutes: its retention keeps about 10,080 versions" in caplog.text
+
+
 def test_every_dag_can_be_serialized(folder: Path) -> None:
     (folder / "broken.yaml").write_text("dynamic_tables: [{name: x, freshnes: 1 day}]")
     for dag in load(folder).values():

@@ -198,11 +198,18 @@ class LakeTable(ABC):
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
 
-    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]]) -> int:  # noqa: ARG002
+    def expire(
+        self,
+        retention: Retention,  # noqa: ARG002
+        now: datetime,  # noqa: ARG002
+        pinned: Callable[[], Collection[str]],  # noqa: ARG002
+        least: int = 1,  # noqa: ARG002
+    ) -> int:
         """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
 
-        :param pinned: called whenever the table was read; gives tokens and snapshots of versions that stay in any case, and with
+        :param pinned: called after the table was read; gives tokens and snapshots of versions that stay in any case, and with
             each the newer ones.
+        :param least: nothing is forgotten while fewer snapshots are due.
         :return: how many snapshots are gone.
         """
         return 0

@@ -45,6 +45,27 @@ def test_validate_sound_definitions(dynamic_tables: Run) -> None:
     assert "2 dynamic tables and 1 source" in ran.err
 
 
+MINUTELY = "- {name: lake.sales.%s, format: %s, freshness: 1 minute, refresh_mode: full, query: SELECT 1 AS a, %s}\n"
+
+
+def test_whoever_keeps_thousands_of_versions_is_told_what_that_costs(dynamic_tables: Run, project: Path) -> None:
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(
+        "dynamic_tables:\n"
+        + MINUTELY % ("week", "iceberg", "version_max_age: 7 days")
+        + MINUTELY % ("hour", "iceberg", "version_max_age: 1 hour")
+        + MINUTELY % ("without", "iceberg", "owner: me")
+        + MINUTELY % ("hive", "parquet", "version_max_age: 7 days")
+    )
+    ran = dynamic_tables("validate")
+    assert (ran.code, ran.out) == (0, "")
+    warnings = [line for line in ran.err.splitlines() if "versions" in line]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        f"{file.relative_to(project)}:2:1: warning: lake.sales.week: its retention keeps about 10,080 versions"
+    )
+
+
 def test_validate_prints_every_mistake_of_every_file(dynamic_tables: Run, project: Path) -> None:
     folder = project / "dags" / "definitions"
     (folder / "broken.yaml").write_text(BROKEN)

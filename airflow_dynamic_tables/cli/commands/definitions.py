@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope
 from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.refresh.preview import preview
+from airflow_dynamic_tables.services.refresh.preview import preview, warning
 
 
 def validate(arguments: Namespace) -> int:
@@ -24,6 +25,9 @@ def validate(arguments: Namespace) -> int:
     except DefinitionError as error:
         print(error)
         return FAILED
+    for table in defined.tables.values():
+        if told := warning(table):
+            print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
     counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
     print(f"{path}: {counts}, no mistakes.", file=sys.stderr)
     return OK

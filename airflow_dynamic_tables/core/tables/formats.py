@@ -21,7 +21,8 @@ class TableFormat:
 
     ``file_format`` is Spark's name of the files that a refresh writes. Partition columns are in these files, too, with
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
-    it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows.
+    it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
+    earlier versions whole, as many as their retention says.
     """
 
     name: str
@@ -31,6 +32,7 @@ class TableFormat:
     keys_in_files: bool = False
     has_path: bool = False
     has_columns: bool = True
+    has_history: bool = False
 
 
 DEFAULT_FORMAT = "iceberg"
@@ -46,7 +48,7 @@ FORMATS = {
         TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True),
         TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
-        TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True),
+        TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
         TableFormat("hive", source=Support.YES, has_columns=False),
         TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES),
         TableFormat(VIEW, source=Support.YES),

@@ -64,6 +64,12 @@ class Retention:
             return True
         return now - replaced_at < (SHORTEST_AGE if self.thinned else max(self.version_max_age, SHORTEST_AGE))
 
+    def versions_kept(self, period: timedelta) -> int:
+        """About how many versions are kept of a table that gets one in every ``period``."""
+        days = self.version_max_age // HOURLY_UP_TO
+        kept = SHORTEST_AGE // period + HOURLY_UP_TO // SHORTEST_AGE + days if self.thinned else self.version_max_age // period
+        return max(self.versions_to_keep, kept)
+
     def span(self, committed_at: datetime, replaced_at: datetime, now: datetime) -> datetime | None:
         """The hour or the day of which the newest version is to be kept, when versions are thinned; by its beginning, in UTC.
 

@@ -78,9 +78,14 @@ class IcebergTable(LakeTable):
         first: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
         return first
 
-    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]]) -> int:
+    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""
-        return expire(self._store, self._path, lambda table: due(table, retention, now, pinned()))
+
+        def choose(table: Table) -> list[int]:
+            is_worth_it = len(due(table, retention, now, ())) >= least
+            return due(table, retention, now, pinned()) if is_worth_it else []
+
+        return expire(self._store, self._path, choose)
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
-from airflow_dynamic_tables.ledger.base import HOLDING
+from airflow_dynamic_tables.services.tables.forgetting import forget_versions
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ORPHAN_AGE = timedelta(days=1)
@@ -45,24 +45,13 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     if not isinstance(entry, CatalogDynamicTable):
         return Expired()
     table = workspace.table(identifier, entry.format)
-    now = workspace.now()
-    snapshots = table.expire(Retention.parse(entry.options), now, lambda: _pinned(workspace, identifier))
+    snapshots = forget_versions(workspace, identifier, table, Retention.parse(entry.options))
     try:
-        deleted = table.delete_orphans(now - ORPHAN_AGE, lambda: _held(workspace, identifier))
+        deleted = table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, identifier))
     except ConflictError as error:
         log.info("%s", error)
         deleted = Deleted()
     return Expired(snapshots, deleted.files, deleted.bytes)
-
-
-def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
-    """Versions that unfinished stages may have made, and those that are being read."""
-    pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
-    for stage in workspace.ledger.list_stages(states=HOLDING):
-        refresh = workspace.ledger.get_refresh(stage.token)
-        if refresh is not None and str(table) in refresh.sources:
-            pinned.add(refresh.sources[str(table)])
-    return pinned
 
 
 def _held(workspace: Workspace, table: TableIdentifier) -> set[str]:

@@ -7,8 +7,18 @@ from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
+
+MANY_VERSIONS = 1000
+"""Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""
+
+VERSION_BYTES = 900
+"""Bytes that a version takes in the metadata of an Iceberg table; ``make bench`` prints the size for 10,000 of them."""
+
+VERSION_SECONDS = 0.00005
+"""Seconds of CPU that a version adds to each commit, also from ``make bench``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,18 @@ def statement(query: str, partitions: PartitionSet) -> str:
     """The SQL of a refresh as a person reads it: the query, restricted to the partitions unless they are the whole table."""
     where = "" if partitions.is_whole else f"\nWHERE {partitions.predicate}"
     return f"SELECT * FROM (\n{query}\n){where}"
+
+
+def warning(table: DynamicTable) -> str | None:
+    """What somebody should know who keeps thousands of versions of a table; ``None`` for all others."""
+    versions = table.retention.versions_kept(table.freshness.period)
+    if versions <= MANY_VERSIONS or not FORMATS[table.format].has_history:
+        return None
+    return (
+        f"its retention keeps about {versions:,} versions, and every commit reads and writes what the table says of all of them, "
+        f"about {versions * VERSION_BYTES / 1e6:.1f} MB in {versions * VERSION_SECONDS:.1f} s of CPU; set a shorter "
+        "version_max_age or fewer versions_to_keep, or neither: then fewer are kept the older they are"
+    )
 
 
 def not_supported_yet(table: DynamicTable) -> str | None:

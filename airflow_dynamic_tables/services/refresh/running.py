@@ -39,6 +39,7 @@ from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, ope
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages.settling import abort, record_landed, settle
+from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -82,7 +83,7 @@ def run(
         with lease_kept(workspace, request.token, on_lost):
             with steps.step("spark"):
                 submit(begun.plan)
-            return commit(workspace, begun, steps)
+            version = commit(workspace, begun, steps)
     except CommitUnknownError as error:
         with suppress(CatalogUnavailableError):
             workspace.ledger.update_refresh(request.token, error=str(error))
@@ -98,6 +99,8 @@ def run(
         except Exception:
             log.exception("Could not abort stage %s; the next refresh or sweep does it.", request.token)
         raise
+    forget_after_commit(workspace, request.table.identifier, begun.table, request.table.retention)
+    return version
 
 
 def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:

@@ -161,6 +161,15 @@ def test_young_versions_and_young_files_stay(bench: Bench) -> None:
     assert (deleted.files, deleted.bytes) == (0, 0)
 
 
+def test_nothing_is_forgotten_while_it_is_not_worth_it(bench: Bench) -> None:
+    for number in range(5):
+        bench.refresh({"1": [number]})
+    assert bench.table.expire(TWO, soon(), tuple, least=4) == 0
+    assert numbers(bench) == [1, 2, 3, 4, 5]
+    assert bench.table.expire(TWO, soon(), tuple, least=3) == 3
+    assert numbers(bench) == [4, 5]
+
+
 def test_a_pinned_version_stays_with_all_newer_ones(bench: Bench) -> None:
     made = [bench.refresh({"1": [number]}) for number in range(5)]
     assert expire(bench, made[1].snapshot) == 1

@@ -50,6 +50,20 @@ def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
     assert len([age for age in kept if timedelta(hours=1) < age <= timedelta(days=1)]) in (23, 24)
     assert len([age for age in kept if age > timedelta(days=1)]) in (6, 7)
     assert max(kept) <= timedelta(days=7)
+    assert abs(len(kept) - DEFAULT_RETENTION.versions_kept(timedelta(minutes=1))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("retention", "period", "versions"),
+    [
+        (Retention(10, timedelta(days=7)), timedelta(minutes=1), 10_080),
+        (Retention(10, timedelta(days=7)), timedelta(days=1), 10),
+        (Retention(5_000, timedelta(hours=1)), timedelta(days=1), 5_000),
+        (DEFAULT_RETENTION, timedelta(seconds=1), 3_631),
+    ],
+)
+def test_how_many_versions_a_table_will_keep_is_known_before(retention: Retention, period: timedelta, versions: int) -> None:
+    assert retention.versions_kept(period) == versions
 
 
 def test_a_rare_refresh_keeps_ten_versions_however_old() -> None:

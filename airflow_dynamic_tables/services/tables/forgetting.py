@@ -1,0 +1,51 @@
+"""Forgetting: versions beyond the retention of their table go; their files are left to the maintenance.
+
+A commit reads and writes what a table says of all its versions, so it costs more with each that is kept. Refreshes forget some
+themselves, lest a table grow for ever whose maintenance is off.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.ledger.base import HOLDING
+from airflow_dynamic_tables.services.workspace import Workspace
+
+ENOUGH = 50
+"""How many versions are due before a refresh forgets them, which takes as long as a small commit."""
+
+log = logging.getLogger(__name__)
+
+
+def forget_versions(
+    workspace: Workspace, identifier: TableIdentifier, table: LakeTable, retention: Retention, least: int = 1
+) -> int:
+    """Forget versions that are due, but none that an unfinished stage reads or may have made.
+
+    :param least: nothing is forgotten while fewer are due.
+    :return: how many are gone.
+    :raises ConflictError: when the table does not come to rest; the next time does it.
+    :raises CatalogUnavailableError: when catalog or metadata cannot be read.
+    """
+    return table.expire(retention, workspace.now(), lambda: _pinned(workspace, identifier), least)
+
+
+def forget_after_commit(workspace: Workspace, identifier: TableIdentifier, table: LakeTable, retention: Retention) -> None:
+    """The same at the end of a refresh, once it is worth it; what fails there is left to the next one."""
+    try:
+        forget_versions(workspace, identifier, table, retention, ENOUGH)
+    except Exception:
+        log.exception("Old versions of %s could not be forgotten; the next refresh or the maintenance does it.", identifier)
+
+
+def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
+    """Versions that unfinished stages may have made, and those that are being read."""
+    pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
+    for stage in workspace.ledger.list_stages(states=HOLDING):
+        refresh = workspace.ledger.get_refresh(stage.token)
+        if refresh is not None and str(table) in refresh.sources:
+            pinned.add(refresh.sources[str(table)])
+    return pinned
