@@ -1,6 +1,7 @@
 """Catalogs: what they hold and what they can do (FLIP-30).
 
-Names are case-sensitive and may hold any character, except that functions are the same in any case of letters.
+Names are case-sensitive and may hold any character, except that functions are the same in any case of letters. What may be the
+name of something new is decided above, by :func:`~airflow_dynamic_tables.core.identifiers.check_name`.
 ``ignore_if_exists`` / ``ignore_if_not_exists`` turn exactly that error into "nothing happened"; a missing database is always
 an error on create. Reading what a catalog cannot hold finds nothing; writing it raises
 :class:`~airflow_dynamic_tables.exceptions.UnsupportedError`, which is what the methods here do until a catalog overrides

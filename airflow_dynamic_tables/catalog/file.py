@@ -10,6 +10,7 @@ from typing import Any
 from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, make_catalog
+from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
@@ -117,6 +118,8 @@ class _Reader:
         if [key for key, place in places.items() if self._is_wrong(key, *place)]:
             return None
         kind = values.get("type", "sql")
+        if [key for key in ("name", "default-database") if key in places and self._is_no_name(*places[key])]:
+            return None
         if kind not in CATALOG_TYPES:
             self._wrong(places["type"][1], f"catalog type {kind!r} is not supported; use one of {', '.join(CATALOG_TYPES)}")
             return None
@@ -148,6 +151,14 @@ class _Reader:
         if not isinstance(value, kind):
             self._wrong(location, f"{key!r} must be {wanted}")
         return not isinstance(value, kind)
+
+    def _is_no_name(self, name: str, location: Location) -> bool:
+        try:
+            check_name(name)
+        except ValueError as error:
+            self._wrong(location, str(error))
+            return True
+        return False
 
     def _params(self, kind: str, values: Mapping[str, Any], location: Location) -> dict[str, str]:
         known = CATALOG_TYPES[kind].params

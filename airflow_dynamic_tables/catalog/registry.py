@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
+from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -58,6 +59,10 @@ def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
 
     :raises ConfigurationError: when a connection or a variable is missing, or a parameter is wrong.
     """
+    try:
+        check_name(entry.name)
+    except ValueError as error:
+        raise ConfigurationError(f"The name of a catalog is wrong: {error}.") from error
     try:
         kind = CATALOG_TYPES[entry.type]
         params = {**_of_connection(entry, kind, defaults), **{key: _substitute(value) for key, value in entry.params.items()}}

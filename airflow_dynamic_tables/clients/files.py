@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import os
+import posixpath
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,7 +27,7 @@ def read_text(uri: str) -> str:
 
     :raises FileNotFoundError: when it is not there.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     return str(system.read_text(path, encoding="utf-8"))
 
 
@@ -35,7 +36,7 @@ def write_text(uri: str, text: str) -> None:
 
     :raises CatalogUnavailableError: when it cannot be written.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     try:
         with as_os_errors():
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -49,7 +50,7 @@ def open_file(uri: str) -> Any:
 
     :raises FileNotFoundError: when it is not there.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     return system.open(path, "rb")
 
 
@@ -58,7 +59,7 @@ def exists(uri: str) -> bool:
 
     :raises CatalogUnavailableError: when nobody can tell, for want of a permission or of an answer.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     system.invalidate_cache()
     return info_of(system, path) is not None
 
@@ -69,7 +70,7 @@ def create_text(uri: str, text: str) -> None:
 
     :raises FileExistsError: when somebody has.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
     with system.open(path, "xb") as stream:
         stream.write(text.encode("utf-8"))
@@ -78,8 +79,8 @@ def create_text(uri: str, text: str) -> None:
 @as_os_errors()
 def move_file(uri: str, target: str) -> None:
     """Give a file another name on the same file system, making its folders; copied where there is no renaming."""
-    system, path = _file_system(uri)
-    _, other = _file_system(target)
+    system, path = file_system(uri)
+    _, other = file_system(target)
     system.makedirs(other.rpartition("/")[0], exist_ok=True)
     system.mv(path, other)
 
@@ -93,7 +94,7 @@ def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     :raises FileNotFoundError: when there is no such file or folder.
     :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     system.invalidate_cache()
     infos = found(system, path) if is_object_store(uri) else data_files(system, path)
     if not infos and info_of(system, path) is None:
@@ -116,35 +117,26 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
     return f"files:{digest.hexdigest()[:16]}"
 
 
-@as_os_errors()
-def delete_folder(uri: str) -> None:
-    """Delete a folder with everything below it; a missing one is fine."""
-    system, path = _file_system(uri)
-    with suppress(FileNotFoundError):
-        system.rm(path, recursive=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """How many files were deleted, and their size in bytes."""
-
-    files: int = 0
-    bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder: its path within the file system, when it changed last if that is known, and its size in bytes."""
+    """A file, folder or link: its path within the file system, when it changed last if that is known, and its size in bytes."""
 
     path: str
     changed_at: datetime | None
     bytes: int
     is_folder: bool
+    is_link: bool = False
+
+
+def real_path(uri: str) -> str:
+    """As :func:`plain_path`, without any ``..``, and with every link on the way followed where there are links."""
+    system, path = file_system(uri)
+    return os.path.realpath(path) if "file" in system.protocol else posixpath.normpath(path)
 
 
 def plain_path(uri: str) -> str:
     """The path of a URI within its file system, the same however the URI spells it (``s3://`` or ``s3a://``)."""
-    return _file_system(uri)[1].rstrip("/")
+    return file_system(uri)[1].rstrip("/")
 
 
 def list_entries(uri: str) -> list[Entry]:
@@ -152,47 +144,20 @@ def list_entries(uri: str) -> list[Entry]:
 
     :raises CatalogUnavailableError: when it, or a folder below it, cannot be listed; names the folder.
     """
-    system, path = _file_system(uri)
+    system, path = file_system(uri)
     system.invalidate_cache()
     infos = found(system, path, withdirs=True) if is_object_store(uri) else everything(system, path)
     return [
-        Entry(name.rstrip("/"), _changed_at(info), int(info.get("size") or 0), info["type"] == "directory")
+        Entry(
+            path=name.rstrip("/"),
+            changed_at=_changed_at(info),
+            bytes=int(info.get("size") or 0),
+            is_folder=info["type"] == "directory",
+            is_link=bool(info.get("islink")),
+        )
         for name, info in sorted(infos.items())
         if name.rstrip("/") != path.rstrip("/")
     ]
-
-
-@as_os_errors()
-def delete_entries(uri: str, entries: Iterable[Entry]) -> Deleted:
-    """Delete files, and folders that are empty then; those that are gone already are fine.
-
-    :param uri: a URI of the file system that they are on.
-    :return: how many files, and their bytes.
-    """
-    system, _ = _file_system(uri)
-    deleted: list[int] = []
-    for entry in sorted(entries, key=lambda entry: entry.path, reverse=True):  # what is in a folder comes before it
-        if entry.is_folder:
-            with suppress(OSError):  # not empty
-                system.rmdir(entry.path)
-        else:
-            with suppress(FileNotFoundError):
-                system.rm_file(entry.path)
-                deleted.append(entry.bytes)
-    return Deleted(len(deleted), sum(deleted))
-
-
-@as_os_errors()
-def delete_files(folder: str, uris: Iterable[str]) -> None:
-    """Delete files below a folder, and the folders in it that are empty then; missing ones are fine."""
-    root = plain_path(folder)
-    for uri in uris:
-        system, path = _file_system(uri)
-        with suppress(FileNotFoundError):
-            system.rm_file(path)
-        with suppress(OSError):  # not empty, or no folder at all in an object store
-            while len(path := path.rpartition("/")[0]) > len(root):
-                system.rmdir(path)
 
 
 def _changed_at(info: Mapping[str, Any]) -> datetime | None:
@@ -204,7 +169,12 @@ def _changed_at(info: Mapping[str, Any]) -> datetime | None:
     return changed if isinstance(changed, datetime) and changed.tzinfo else None
 
 
-def _file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def file_system(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system of a URI, and the path in it.
+
+    :raises ConfigurationError: when there is none for such a URI.
+    :raises MissingExtraError: when its client is not installed.
+    """
     try:
         system, path = fsspec.core.url_to_fs(uri)
         return system, path

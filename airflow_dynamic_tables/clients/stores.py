@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -36,13 +36,15 @@ class IcebergStore(Store):
     """An Iceberg catalog.
 
     ``errors`` goes around everything that asks it: it turns the errors of its driver into this package's, among them
-    AlreadyExistsError when somebody else made the same thing at the same moment.
+    AlreadyExistsError when somebody else made the same thing at the same moment. ``metadata_in`` tells which files in a folder
+    (its path without a scheme, with a slash at its end) are the metadata of some table, of this catalog or beside it.
     """
 
     kind = "iceberg"
 
     tables: Catalog
     errors: Callable[[], AbstractContextManager[None]]
+    metadata_in: Callable[[str], Collection[str]] = field(default=lambda _: (), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from dataclasses import dataclass
+from urllib.parse import quote as percent_quote
 
 _PLAIN = re.compile(r"\w+", re.ASCII)
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+LONGEST_NAME = 128
+"""Bytes in UTF-8 that one name may have: so that its DAG, its asset and its lines in a log have room for three of them."""
+
+_LONGEST_FOLDER = 200
+"""Characters of the name of a folder: file systems take 255 bytes, and an id is put behind it."""
+
+_JOINERS = "\u200c\u200d"
+"""Invisible, and yet part of words in Persian and the languages of India."""
 
 
 def quote(name: str) -> str:
@@ -40,6 +51,34 @@ def split_name(text: str) -> tuple[str, ...]:
     if not parts or position != len(text) or not all(parts) or text.endswith("."):
         raise ValueError(f"{text!r} is not a dotted name")
     return tuple(parts)
+
+
+def check_name(name: str) -> str:
+    """The rule for every name that comes in: of a catalog, a database, a table, a view or a function.
+
+    :return: the name.
+    :raises ValueError: when it may not be one, and says why.
+    """
+    if not name.strip("."):
+        raise ValueError(f"{name!r} is no name; choose one that has letters or digits")
+    for character in name:
+        # Controls and separators would add lines to a message, other invisible ones reorder or hide what is read there.
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _JOINERS:
+            raise ValueError(f"a name may not hold the invisible character U+{ord(character):04X}; remove it")
+    size = len(name.encode())
+    if size > LONGEST_NAME:
+        raise ValueError(f"a name has at most {LONGEST_NAME} bytes, and {name[:20]!r}... has {size}; choose a shorter one")
+    return name
+
+
+def folder_name(name: str) -> str:
+    """A name as that of exactly one folder, whatever the name is."""
+    quoted = percent_quote(name, safe="")
+    if set(quoted) <= {"."}:
+        return quoted.replace(".", "%2E")
+    if len(quoted) <= _LONGEST_FOLDER:
+        return quoted
+    return f"{quoted[:_LONGEST_FOLDER]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def quote_if_needed(name: str) -> str:
@@ -107,6 +146,15 @@ class TableIdentifier:
         if safe == readable and readable_back and len(safe) <= 200:
             return safe
         return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
+
+    def checked(self) -> TableIdentifier:
+        """Itself, when each of its names may be one.
+
+        :raises ValueError: see :func:`check_name`.
+        """
+        for name in (self.catalog, self.database, self.table):
+            check_name(name)
+        return self
 
     def __str__(self) -> str:
         return join_name(self.catalog, self.database, self.table)

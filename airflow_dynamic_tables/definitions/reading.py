@@ -84,7 +84,9 @@ class _Reader:
         name = item.get("name") if isinstance(item, dict) else None
         try:
             identifier = (
-                TableIdentifier.parse(name, catalog=scope[0], database=scope[1]) if isinstance(name, str) and name else None
+                TableIdentifier.parse(name, catalog=scope[0], database=scope[1]).checked()
+                if isinstance(name, str) and name
+                else None
             )
         except ValueError as error:
             self.mistakes.append(document.mistake((*location, "name"), str(error)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from airflow_dynamic_tables.catalog.file import default_names
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, check_name, split_name
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.services.settings import chosen_catalogs_file
@@ -51,6 +51,18 @@ def named_identifier(name: str, definitions: Callable[[], Definitions]) -> Table
     except ValueError as error:
         raise ConfigurationError(f"{error}.") from error
     return TableIdentifier(*parts) if len(parts) == 3 else named_table(definitions(), name).identifier
+
+
+def check_names(*names: str) -> None:
+    """Refuse names of something new.
+
+    :raises ConfigurationError: when one may not be a name, see :func:`~airflow_dynamic_tables.core.identifiers.check_name`.
+    """
+    try:
+        for name in names:
+            check_name(name)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}.") from error
 
 
 def _endings(identifier: str) -> list[str]:

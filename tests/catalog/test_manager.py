@@ -218,6 +218,9 @@ class TestFile:
             ("catalogs: [lake]", "1:12: every catalog needs a name"),
             ("catalogs: [{type: sql}]", "1:12: every catalog needs a name"),
             ("catalogs: [{name: ''}]", "1:12: every catalog needs a name"),
+            ("catalogs: [{name: '..'}]", "1:19: '..' is no name; choose one that has letters or digits"),
+            ('catalogs: [{name: "a\\0b"}]', "1:19: a name may not hold the invisible character U+0000; remove it"),
+            ("catalogs: [{name: a, default-database: '.'}]", "1:40: '.' is no name; choose one that has letters or digits"),
             ("catalogs: [{name: a}, {name: a}]", "1:30: catalog a is declared twice"),
             (
                 "catalogs: [{name: a, is-default: true}, {name: b, is-default: true}]",

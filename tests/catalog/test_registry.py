@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, ReadableCatalog
+from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
+from airflow_dynamic_tables.catalog.file import embedded_catalogs
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, CatalogType
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
 
@@ -46,3 +48,13 @@ def test_a_parameter_that_a_type_needs() -> None:
     assert CatalogEntry("lake", params={"uri": "thrift://a"}).required("uri") == "thrift://a"
     with pytest.raises(ConfigurationError, match="needs connection parameter 'uri', or a 'conn-id' whose connection has a host"):
         CatalogEntry("lake").required("uri")
+
+
+def test_the_name_of_an_embedded_catalog_does_not_leave_the_warehouse() -> None:
+    catalogs = embedded_catalogs(Defaults("sqlite:////nowhere/state.db", "file:///srv/warehouse"))
+    catalog = catalogs.unopened("../../x")
+    assert isinstance(catalog, SqlCatalog)
+    assert catalog.warehouse == "file:///srv/warehouse/..%2F..%2Fx"
+    for name in ("..", "a\nb", "a\u202eb", "x" * 255):
+        with pytest.raises(ConfigurationError, match="The name of a catalog is wrong"):
+            catalogs.unopened(name)

@@ -77,6 +77,18 @@ def test_a_database_is_made_described_and_dropped(lake: Look, dynamic_tables: Ru
     lake("drop-database", "raw", "--if-exists")
 
 
+@pytest.mark.parametrize("name", ["`..`", "`a\nb`", "`a\u202eb`", "x" * 255])
+def test_what_is_no_name_is_not_made(lake: Look, dynamic_tables: Run, name: str) -> None:  # noqa: ARG001
+    for command in (
+        ("create-database", f"lake.{name}"),
+        ("create-view", f"lake.sales.{name}", "--query", "SELECT 1 AS one"),
+        ("create-function", f"lake.sales.{name}", "--language", "java", "--as", "com.example.Function"),
+    ):
+        made = dynamic_tables(*command)
+        assert (made.code, made.err.count("\n")) == (1, 1)
+        assert any(words in made.err for words in ("is no name", "may not hold the invisible character", "at most 128 bytes"))
+
+
 def test_a_database_with_content_is_dropped_by_cascade_only(lake: Look, dynamic_tables: Run) -> None:
     refused = dynamic_tables("drop-database", "sales")
     assert (refused.code, refused.err) == (1, "Database sales in catalog lake is not empty.\n")

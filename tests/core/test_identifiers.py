@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier, quote, split_name
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier, check_name, folder_name, quote, split_name
 
 NAMES = {
     "t": ("t",),
@@ -97,3 +97,66 @@ def test_two_tables_never_share_a_workflow(one: TableIdentifier, other: TableIde
 )
 def test_tables_whose_workflows_would_look_alike(one: TableIdentifier, other: TableIdentifier) -> None:
     assert one.workflow_id != other.workflow_id
+
+
+WRONG_NAMES = {
+    "": "is no name",
+    ".": "is no name",
+    "..": "is no name",
+    "a\0b": "U\\+0000",
+    "a\nb": "U\\+000A",
+    "a\rb": "U\\+000D",
+    "a\x1b[31mb": "U\\+001B",
+    "a\x85b": "U\\+0085",
+    "a\u2028b": "U\\+2028",
+    "a\u202eb": "U\\+202E",
+    "a\u2066b": "U\\+2066",
+    "a\u200bb": "U\\+200B",
+    "a\ufeffb": "U\\+FEFF",
+    "a\ud800b": "U\\+D800",
+    "x" * 129: "at most 128 bytes, and 'xxxxxxxxxxxxxxxxxxxx'... has 129",
+    "売" * 43: "has 129",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_what_may_not_be_a_name(name: str) -> None:
+    with pytest.raises(ValueError, match=WRONG_NAMES[name]):
+        check_name(name)
+    with pytest.raises(ValueError, match=WRONG_NAMES[name]):
+        TableIdentifier("lake", "sales", name).checked()
+
+
+RIGHT_NAMES = [
+    "t",
+    "Orders",
+    "a.b",
+    ".a",
+    "a/b",
+    'say "hi"',
+    "it's",
+    "`tick`",
+    "Umsätze",
+    "売上",
+    "\u0645\u06cc\u200c",
+    "x" * 128,
+]
+
+
+@pytest.mark.parametrize("name", RIGHT_NAMES)
+def test_what_may_be_a_name(name: str) -> None:
+    assert check_name(name) == name
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
+def test_every_name_has_a_folder_of_its_own(names: list[str]) -> None:
+    one, other = (folder_name(name) for name in names)
+    assert one != other
+    assert not {"/", "\0"} & {*one}
+    assert one not in ("", ".", "..")
+    assert len(one.encode()) <= 255 - len("-") - 32  # an id follows
+
+
+def test_folders_are_called_as_they_always_were() -> None:
+    assert folder_name("daily_revenue") == "daily_revenue"
+    assert folder_name("Umsätze 1") == "Ums%C3%A4tze%201"

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.catalog.values import (
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
 
@@ -55,7 +55,7 @@ class SqlCatalog(ReadableWritableCatalog):
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
         """See :meth:`ReadableCatalog.from_entry`; without parameters it is in the embedded database."""
         database = Database(_absolute_url(entry.params.get("url", defaults.database_url), entry.base))
-        warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{entry.name}", entry.base)
+        warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
         return cls(entry.name, database, warehouse, entry.default_database or DEFAULT_DATABASE)
 
     @property

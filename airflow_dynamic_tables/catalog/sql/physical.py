@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
 from airflow_dynamic_tables.clients.object_stores import as_os_errors, is_object_store
@@ -54,7 +56,8 @@ class PhysicalTables:
 
     def stores(self) -> tuple[IcebergStore, FolderStore]:
         """Where tables can lie: in PyIceberg's catalog, and as plain folders beside."""
-        return IcebergStore(self._name, self.iceberg, self._driver_errors), FolderStore(self._name, self.warehouse)
+        iceberg = IcebergStore(self._name, self.iceberg, self._driver_errors, self._metadata_in)
+        return iceberg, FolderStore(self._name, self.warehouse)
 
     def load(self, path: ObjectPath) -> Table | None:
         """One table; ``None`` when Iceberg has none of that name.
@@ -68,6 +71,12 @@ class PhysicalTables:
             return None
         except (OSError, ValueError) as error:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
+
+    def _metadata_in(self, folder: str) -> list[str]:
+        """Metadata of all tables of the database that lies in a folder."""
+        place = PHYSICAL.table.c.metadata_location
+        with self._database.transaction() as connection:
+            return list(connection.scalars(select(place).where(place.contains(folder, autoescape=True))))
 
     @contextmanager
     def _driver_errors(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from airflow_dynamic_tables.core.identifiers import check_name
 
 
 def _text(value: object) -> object:
@@ -34,6 +36,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 Name = Annotated[str, Field(min_length=1)]
+
+
+PlainName = Annotated[Name, AfterValidator(check_name)]
+"""The name of one catalog or database."""
 
 
 Scalar = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]}, mode="validation")]

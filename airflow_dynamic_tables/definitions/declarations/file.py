@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, PlainName
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
@@ -16,9 +16,9 @@ from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 class DefaultsDeclaration(Settings):
     """What holds for every table of the file that does not say otherwise; options and Spark settings are merged key by key."""
 
-    catalog: Name | None = None
+    catalog: PlainName | None = None
     """Catalog of names that have less than three parts."""
-    database: Name | None = None
+    database: PlainName | None = None
     """Database of names that have one part."""
 
 

@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from airflow_dynamic_tables.clients.files import (
-    create_text,
-    delete_files,
-    exists,
-    list_entries,
-    list_files,
-    plain_path,
-    read_text,
-)
+from airflow_dynamic_tables.clients.deleting import delete_files
+from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, plain_path, read_text
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.schema import Column

@@ -13,18 +13,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from airflow_dynamic_tables.clients.files import (
-    Deleted,
-    delete_entries,
-    delete_files,
-    delete_folder,
-    exists,
-    list_entries,
-    move_file,
-    plain_path,
-)
+from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries, delete_files, delete_folder
+from airflow_dynamic_tables.clients.files import exists, list_entries, move_file, plain_path
 from airflow_dynamic_tables.clients.stores import FolderStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
@@ -47,6 +39,7 @@ from airflow_dynamic_tables.formats.commits import check_partition_keys, check_r
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, record_of, version_in
+from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 STAGES = "_stages"
 """A folder beside the data; for Spark and Hive, names that begin with an underscore are no data."""
@@ -61,8 +54,9 @@ class FolderTable(LakeTable):
     is_atomic = False
 
     def __init__(self, store: FolderStore, path: ObjectPath, file_format: str) -> None:
-        names = (quote(name, safe="") for name in (path.database, path.name))
+        names = map(folder_name, (path.database, path.name))
         self._path = path
+        self._warehouse = store.warehouse
         self._folder = TableFolder("/".join((store.warehouse.rstrip("/"), *names)), file_format)
 
     def stage(self, token: str) -> FolderStagedTable:
@@ -124,6 +118,8 @@ class FolderTable(LakeTable):
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`: files are replaced at once, so only stages can be left."""
         stages = f"{self._folder.location}/{STAGES}"
+        check_own_folder(self._folder.location, (self._warehouse,))
+        check_own_folder(stages, ())
         entries = list_entries(stages)
         folders = tuple(f"{plain_path(stage)}/" for stage in held())
         old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
@@ -171,7 +167,7 @@ class FolderStagedTable(StagedTable):
 
     def abort(self) -> None:
         """See :meth:`StagedTable.abort`."""
-        delete_folder(self.begin())
+        delete_folder(self._folder.location, self.begin())
 
     def _evolution(self, request: CommitRequest) -> tuple[Column, ...]:
         record = self._folder.record()

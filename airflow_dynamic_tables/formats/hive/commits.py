@@ -26,7 +26,8 @@ from hive_metastore.ttypes import (
 )
 from thrift.Thrift import TException
 
-from airflow_dynamic_tables.clients.files import delete_folder, write_text
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -167,7 +168,7 @@ class PartitionCommits:
         keys = _keys(table)
         for batch in _batches(others, guards):
             self._drop(keys, batch)
-        delete_folder(f"{stage}/{tables.EMPTY}")
+        delete_folder(stage, f"{stage}/{tables.EMPTY}")
 
     def _add(self, shape: Table, commit: Pending, changes: Changes, stage: str) -> list[Values]:
         """Add what is to be altered and is not there yet, and the guards.

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from hive_metastore.ttypes import Table
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
+from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import KIND, file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -17,6 +18,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
 from airflow_dynamic_tables.formats.hive.records import claim, marks_folder, owners, replaced_since, undone
+from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     if table is None or tables.identity(table) is None:  # its next commit gives it an id
         return Deleted()
     location = f"{tables.root(table)}/{tables.VERSIONS}"
+    check_own_folder(tables.root(table), ())
+    check_own_folder(location, ())
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
     kept = {plain_path(folder) for folder in held()}

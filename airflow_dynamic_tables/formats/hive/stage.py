@@ -17,7 +17,8 @@ from functools import cached_property
 from hive_metastore.ttypes import Table
 from thrift.Thrift import TException
 
-from airflow_dynamic_tables.clients.files import delete_folder, exists, write_text
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.files import exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import (
     REVISION,
@@ -135,13 +136,12 @@ class HiveStagedTable(StagedTable):
 
         :raises ConflictError: when the table leads to rows of the stage: then it landed.
         """
-        table = tables.load(self._metastore, self._path)
-        if table is None:
+        if tables.load(self._metastore, self._path) is None:
             return
         self._clear()
         if self._commits.find_mark(self._token) is not None:
             raise ConflictError(f"{self._path} reads the files of stage {self._token}, so they stay.")
-        delete_folder(self.begin())
+        delete_folder(self._location, self.begin())
 
     @cached_property
     def _location(self) -> str:

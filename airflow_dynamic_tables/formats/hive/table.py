@@ -9,7 +9,7 @@ from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
 
-from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath

@@ -7,16 +7,15 @@ the new one of its old name share no folder.
 from __future__ import annotations
 
 from contextlib import suppress
-from urllib.parse import quote
 from uuid import uuid4
 
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
-from airflow_dynamic_tables.clients.files import delete_folder
+from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, CommitRejectedError
 from airflow_dynamic_tables.formats.commits import until_done
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
@@ -57,13 +56,16 @@ def _make(store: IcebergStore, path: ObjectPath) -> None:
         with preparing(path), store.errors():
             store.tables.create_table((path.database, path.name), Schema(), location=location, properties=_PROPERTIES)
     except (TableAlreadyExistsError, AlreadyExistsError):
-        delete_folder(location)
+        delete_folder(_warehouse(store), location)
     except CommitRejectedError:
         with suppress(OSError):  # the disk that was full
-            delete_folder(location)
+            delete_folder(_warehouse(store), location)
         raise
 
 
 def _new_location(store: IcebergStore, path: ObjectPath) -> str:
-    warehouse = store.tables.properties["warehouse"].rstrip("/")
-    return f"{warehouse}/{quote(path.database, safe='')}/{quote(path.name, safe='')}-{uuid4().hex}"
+    return f"{_warehouse(store)}/{folder_name(path.database)}/{folder_name(path.name)}-{uuid4().hex}"
+
+
+def _warehouse(store: IcebergStore) -> str:
+    return str(store.tables.properties["warehouse"]).rstrip("/")

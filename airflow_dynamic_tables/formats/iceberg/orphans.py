@@ -14,13 +14,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from airflow_dynamic_tables.clients.files import Deleted, Entry, delete_entries, list_entries, plain_path
+from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
+from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
 """Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
@@ -45,6 +47,7 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     if table is None:
         return Deleted()
     location = table.location().rstrip("/")
+    check_own_folder(location, [store.tables.properties["warehouse"], *_other_folders(store, table)])
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
     unfinished = {*held()}
@@ -62,6 +65,13 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
         return Deleted()
     free = [entry for entry in entries if entry.path not in used]
     return delete_entries(location, _old(free, plain_path(location), before, unfinished, _newest(entries)))
+
+
+def _other_folders(store: IcebergStore, table: Table) -> list[str]:
+    """Folders in that of a table that are of other tables."""
+    own = f"{table.location().rstrip('/')}/metadata"
+    folders = (uri.rpartition("/")[0] for uri in store.metadata_in(f"{plain_path(table.location())}/"))
+    return [folder for folder in folders if folder != own]
 
 
 def _old(entries: Sequence[Entry], root: str, before: datetime, unfinished: Collection[str], newest: datetime) -> Iterator[Entry]:

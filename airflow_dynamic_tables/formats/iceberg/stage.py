@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
-from airflow_dynamic_tables.clients.files import delete_folder
+from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -106,7 +106,7 @@ class IcebergStagedTable(StagedTable):
         """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
         table = tables.load(self._store, self._path)
         if table is not None:
-            delete_folder(self._folder(table))
+            delete_folder(table.location(), self._folder(table))
 
     def _folder(self, table: Table) -> str:
         return f"{table.location().rstrip('/')}/data/{quote(self._token, safe='')}"

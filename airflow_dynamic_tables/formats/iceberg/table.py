@@ -11,7 +11,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet

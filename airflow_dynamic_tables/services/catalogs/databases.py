@@ -5,15 +5,18 @@ from __future__ import annotations
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.core.identifiers import join_name
 from airflow_dynamic_tables.services.catalogs.listing import database_named
+from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def create_database(workspace: Workspace, name: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> str:
     """Make a database; its full name.
 
+    :raises ConfigurationError: when the name may not be one.
     :raises DatabaseAlreadyExistsError: when the name is taken.
     """
     catalog, database = database_named(workspace, name)
+    check_names(catalog, database)
     workspace.catalog(catalog).create_database(database, value, ignore_if_exists=ignore_if_exists)
     return join_name(catalog, database)
 

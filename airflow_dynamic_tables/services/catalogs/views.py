@@ -7,6 +7,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Problem, Target, analyse
 from airflow_dynamic_tables.exceptions import DefinitionError, TableAlreadyExistsError, TableNotFoundError
+from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.queries.views import check_no_circle, name_functions, tables_named
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.yaml_files import line_and_column
@@ -18,11 +19,13 @@ def create_view(
     """Make a view; names in its query that are short mean tables and functions of its own catalog and database.
 
     :param replace: put it in the place of a view that has the name already.
+    :raises ConfigurationError: when the name may not be one.
     :raises DefinitionError: when the query is no SELECT; each mistake begins with its line and column.
     :raises CatalogError: when the view would read itself.
     :raises DatabaseNotFoundError: when its database is missing.
     :raises TableAlreadyExistsError: when the name is taken.
     """
+    check_names(view.catalog, view.database, view.table)
     written = analyse(query)
     if written.problems:
         raise _mistakes(query, written.problems)

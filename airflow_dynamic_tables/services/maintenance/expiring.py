@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.clients.files import Deleted
+from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention

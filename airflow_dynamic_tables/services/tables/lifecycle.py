@@ -10,6 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
+from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -27,18 +28,21 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
 
     An entry that an earlier release wrote without its definition is altered once. A suspended table stays suspended.
 
+    :raises ConfigurationError: when its name may not be one.
     :raises CatalogError: when something else of that name exists.
     """
-    catalog = workspace.catalog(table.identifier.catalog)
-    catalog.create_database(table.identifier.database, CatalogDatabase(), ignore_if_exists=True)
-    path = table.identifier.path
+    identifier = table.identifier
+    check_names(identifier.catalog, identifier.database, identifier.table)
+    catalog = workspace.catalog(identifier.catalog)
+    catalog.create_database(identifier.database, CatalogDatabase(), ignore_if_exists=True)
+    path = identifier.path
     try:
         entry = catalog.get_table(path)
     except TableNotFoundError:
         catalog.create_table(path, _entry(table, job_state), ignore_if_exists=True)
         return Registration.CREATED
     if not isinstance(entry, CatalogDynamicTable):
-        raise CatalogError(f"{table.identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
+        raise CatalogError(f"{identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
 
     wanted = replace(
         _entry(table, _next_state(entry.refresh_handler.job_state, job_state)),

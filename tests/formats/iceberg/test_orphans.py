@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.schema import Schema
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from tests.support.benches.staging import REVENUE, Bench
 
 RENAMED = ObjectPath("sales", "renamed")
@@ -87,3 +89,47 @@ def test_a_table_whose_first_refresh_failed_has_no_rows_and_no_columns(catalog: 
     assert bench.table.current() is None
     assert bench.refresh({"2": [2]}).number == 1
     assert bench.rows() == {"2": [2]}
+
+
+@pytest.mark.parametrize("place", ["", "/sales", "/sales/..", "/sales/other/..", "/sales/revenue/../.."])
+def test_nothing_is_deleted_from_a_location_that_holds_other_tables(catalog: SqlCatalog, tmp_path: Path, place: str) -> None:
+    """Whoever may write to the catalog can say that a table lies there; its ``data`` may then be the database of that name."""
+    source = tmp_path / "warehouse" / "data" / "orders" / "jan.csv"
+    source.parent.mkdir(parents=True)
+    source.write_text("1")
+    other = bench_of(catalog, ObjectPath("sales", "other"))
+    other.refresh({"2": [2]})
+    left = left_over(other)
+    catalog.iceberg.create_namespace_if_not_exists("sales")
+    catalog.iceberg.create_table(("sales", "revenue"), Schema(), location=f"{catalog.warehouse}{place}")
+    with pytest.raises(ConfigurationError, match="nothing in it is deleted"):
+        tidy_up(bench_of(catalog))
+    assert source.exists()
+    assert left.exists()
+    assert other.rows() == {"2": [2]}
+
+
+def test_links_in_the_folder_of_a_table_are_left_alone(catalog: SqlCatalog, tmp_path: Path) -> None:
+    bench = bench_of(catalog)
+    bench.refresh({"1": [1]})
+    left = left_over(bench)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "rows.parquet").write_text("rows")
+    link = left.parent / "link"
+    link.symlink_to(elsewhere)
+    assert tidy_up(bench) > 0
+    assert (left.exists(), link.is_symlink(), (elsewhere / "rows.parquet").exists()) == (False, True, True)
+
+
+def test_a_stage_behind_a_link_is_not_deleted(catalog: SqlCatalog, tmp_path: Path) -> None:
+    bench = bench_of(catalog)
+    bench.refresh({"1": [1]})
+    staged = bench.stage("linked")
+    data = Path(staged.begin().removeprefix("file://")).parent
+    moved = data.rename(tmp_path / "moved")
+    data.symlink_to(moved)
+    (moved / "linked").mkdir()
+    with pytest.raises(ConfigurationError, match="or is so only by a link"):
+        staged.abort()
+    assert (moved / "linked").exists()

@@ -18,7 +18,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_dynamic_tables.clients.files import delete_folder, list_entries, open_file, read_text
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.files import list_entries, open_file, read_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
@@ -139,7 +140,7 @@ class ToyStage(StagedTable):
         return until_done(attempt, self._table.location, "fencing", pause=False)
 
     def abort(self) -> None:
-        delete_folder(self.begin())
+        delete_folder(self._table.location, self.begin())
 
     def _publish(self, state: State) -> bool:
         folder = Path(self._table.location.removeprefix("file://"), "_states")
