@@ -24,6 +24,8 @@ def expand(analysis: Analysis, targets: Sequence[Target]) -> str:
     edits = list(naming.edits)
     for reference, target, alias in zip(analysis.references, targets, naming.aliases, strict=True):
         edits.append((reference.parts[0].start, reference.parts[-1].end, target.sql))
+        if reference.keyword_at is not None:
+            edits.append((reference.keyword_at, reference.keyword_at + len("TABLE"), "SELECT * FROM"))
         if reference.alias is None:
             edits.append((reference.alias_at, reference.alias_at, f" AS {quote(alias)}"))
     return _edit(analysis.text, edits)

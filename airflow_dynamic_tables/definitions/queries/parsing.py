@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Span
 
@@ -68,14 +68,14 @@ def analyse_condition(text: str) -> Condition:
 def same(first: str, second: str) -> bool:
     """See :func:`airflow_dynamic_tables.definitions.queries.text.same_query`."""
     try:
-        return bool(sqlglot.parse(first, dialect=Spark) == sqlglot.parse(second, dialect=Spark))
+        return bool(sqlglot.parse(first, dialect=SparkSQL) == sqlglot.parse(second, dialect=SparkSQL))
     except (SqlglotError, RecursionError):
         return False
 
 
 def _tokens(query: str) -> list[Token]:
     try:
-        return list(Spark().tokenize(query))
+        return list(SparkSQL().tokenize(query))
     except TokenError as error:
         cause = str(error.__cause__ or error)
         place = _NEVER_CLOSED.search(cause)
@@ -110,7 +110,7 @@ def _parse_query(text: str, tokens: list[Token]) -> exp.Expr:
 
 
 def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -> exp.Expr | None:
-    parser = Spark().parser(error_message_context=len(text))
+    parser = SparkSQL().parser(error_message_context=len(text))
     try:
         return (parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text))[0]
     except ParseError as error:
@@ -160,8 +160,18 @@ def _outputs(root: exp.Expr) -> tuple[str | None, ...] | None:
     for item in root.selects:
         if item.is_star or isinstance(item, _GENERATORS):
             return None
-        names += [name.name for name in item.args["expressions"]] if isinstance(item, exp.Aliases) else [item.output_name or None]
+        names += [name.name for name in item.args["expressions"]] if isinstance(item, exp.Aliases) else [_name_of(item)]
     return tuple(names)
+
+
+def _name_of(item: exp.Expr) -> str | None:
+    """The name that Spark gives a returned column, where it is not made of the text of an expression."""
+    if isinstance(item, exp.Paren):
+        return _name_of(item.this)
+    if isinstance(item, exp.Cast | exp.Dot) and not isinstance(item.this, exp.Column):
+        return None
+    plain = exp.Alias | exp.Cast | exp.Column | exp.Dot | exp.Literal
+    return (item.output_name or None) if isinstance(item, plain) else None
 
 
 def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
@@ -182,6 +192,8 @@ def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
         if (table.args.get("version") or table.args.get("when")) and is_table_name(table):
             yield Problem(start_of(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
     for call in root.find_all(exp.Anonymous):
+        if any(isinstance(argument, exp.Select) for argument in call.expressions):
+            yield Problem(start_of(call), f"{call.name} is given a table, which cannot be analysed; read the table in FROM")
         if call.name.upper() in ("TABLE", "IDENTIFIER"):
             place = next((token.start for token in tokens if token.text.upper() == call.name.upper()), 0)
             yield Problem(place, f"{call.name.upper()}(...) hides which table is read; name the table in FROM")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -27,12 +28,15 @@ class Scopes:
         self._numbers: dict[int, int] = {}
         self._selects: list[_Select] = []
         tables = sorted(tables_read(root), key=lambda table: start_of(table.parts[0]))
+        pairs = itertools.pairwise(tokens)
+        keywords = {name.start: int(token.start) for token, name in pairs if token.token_type is TokenType.TABLE}
         self.references = tuple(
             Reference(
                 parts=tuple(map(span_of, table.parts)),
                 alias=table.alias or None,
                 alias_at=_alias_place(tokens, span_of(table.parts[-1]).end),
                 scope=self._number(_select_of(table)),
+                keyword_at=keywords.get(start_of(table.parts[0])),
             )
             for table in tables
         )

@@ -21,12 +21,14 @@ class Reference:
     """A table that the query reads.
 
     ``alias_at`` is where an alias has to be put when it has no ``alias``; ``scope`` is the number of the SELECT that reads it.
+    ``keyword_at`` is where the keyword of ``TABLE orders`` stands, which is short for ``SELECT * FROM orders``.
     """
 
     parts: tuple[Span, ...]
     alias: str | None
     alias_at: int
     scope: int
+    keyword_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
