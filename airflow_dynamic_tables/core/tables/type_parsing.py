@@ -1,4 +1,4 @@
-"""Types of columns from what Spark writes: DDL text, and schema JSON."""
+"""Types of columns from what Spark writes: DDL text, and schema JSON; and from what users write for Spark: schemas of sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MAX_DEPTH = 100
 _SHOWN = 200
 """Characters of a type's text that a message repeats."""
 
-_TOKEN = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|[^\s<>(),:`]+|\S", re.DOTALL)
+_TOKEN = re.compile(r"""`(?:[^`]|``)*`|[rR]?'(?:[^'\\]|\\.)*'|[rR]?"(?:[^"\\]|\\.)*"|[^\s<>(),:`]+|\S""", re.DOTALL)
+_REMARK = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _ALIASES = {
     **{json: name for name, json in JSON_NAMES.items()},
@@ -25,6 +27,18 @@ _ALIASES = {
     "character": "char",
     "timestamp_ltz": "timestamp",
 }
+_ARGUMENTS = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date", "timestamp"), (0, 0)),
+    **dict.fromkeys(("timestamp_ntz", "string", "binary", "void", "variant"), (0, 0)),
+    **dict.fromkeys(("char", "varchar", "geometry", "geography"), (1, 1)),
+    "decimal": (2, 2),
+    "time": (0, 1),
+}
+"""Spark's types without parts: the least and the greatest number of arguments, after :data:`_ALIASES` and defaults."""
+
+_MAX_PRECISION = 38
+_TEXTS = ("string", "char", "varchar")
+_SHAPES = ("geometry", "geography")
 _INTERVAL_UNITS = ("year", "month", "day", "hour", "minute", "second")
 
 
@@ -38,6 +52,15 @@ def parse_type(text: str) -> DataType:
     kind = reader.type()
     reader.end()
     return kind
+
+
+def check_columns(text: str) -> None:
+    """Check a schema of columns as Spark reads it: ``id bigint, name string NOT NULL COMMENT 'of the customer'``.
+
+    :raises UnsupportedError: when Spark would refuse it; tells the first character that does not fit.
+    """
+    if _REMARK.search(text) is None:  # Spark takes comments, for which there is no need in a definition
+        _ColumnsReader(text).columns()
 
 
 def type_from_json(value: Any, depth: int = 1) -> DataType:
@@ -76,6 +99,8 @@ def _named(name: str) -> DataType:
 
 class _Reader:
     """Recursive descent through the tokens of one text."""
+
+    what = "Type"
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -192,9 +217,9 @@ class _Reader:
 
     def _take_literal(self) -> str:
         token = self._peek()
-        if len(token) < 2 or not token.startswith("'"):
+        if len(token) < 2 or not token.lstrip("rR").startswith(("'", '"')):
             self._refuse_next("a text")
-        return re.sub(r"\\(.)", r"\1", self._take()[1:-1], flags=re.DOTALL)
+        return re.sub(r"\\(.)", r"\1", self._take().lstrip("rR")[1:-1], flags=re.DOTALL)
 
     def _refuse_next(self, due: str) -> NoReturn:
         self._refuse(f"has {self._peek() or 'the end'!r} where {due} is due")
@@ -203,4 +228,73 @@ class _Reader:
         """Refuse the text because of its next token."""
         known = [start for _, start in self._tokens] + [len(self._text)]
         shown = self._text if len(self._text) <= _SHOWN else f"{self._text[:_SHOWN]}…"
-        raise UnsupportedError(f"Type {shown} {mistake} (character {known[min(self._next, len(self._tokens))] + 1}).")
+        raise UnsupportedError(f"{self.what} {shown} {mistake} (character {known[min(self._next, len(self._tokens))] + 1}).")
+
+
+class _ColumnsReader(_Reader):
+    """Reads what only Spark has to understand: all of its types and spellings, and nothing else."""
+
+    what = "Schema"
+
+    def columns(self) -> None:
+        """Read a list of columns, which may be that of a struct, to the end of the text."""
+        if self._skip_struct():
+            return
+        self._column()
+        while self._skip(","):
+            self._column()
+        self.end()
+
+    def _skip_struct(self) -> bool:
+        if [token.lower() for token, _ in self._tokens[:2]] != ["struct", "<"]:
+            return False
+        self.type()
+        self.end()
+        return True
+
+    def _column(self) -> None:
+        if not (self._peek().startswith("`") or _PLAIN_NAME.fullmatch(self._peek())):
+            self._refuse_next("a name (in backticks, unless it is of letters, digits and underscores)")
+        self._take_name("a name", quoted=True)
+        self._skip(":")
+        self.type()
+        if self._skip("not"):
+            self._expect("null")
+        if self._skip("comment"):
+            self._take_literal()
+            while self._peek().startswith(("'", '"')):  # Spark joins texts that follow one another
+                self._take_literal()
+
+    def _interval(self) -> Primitive:
+        kind = super()._interval()
+        units = [_INTERVAL_UNITS.index(unit) if unit in _INTERVAL_UNITS else -1 for unit in kind.name.split()[1::2]]
+        if units != sorted(set(units)) or -1 in units or (len(units) > 1 and (units[0] < 2) != (units[1] < 2)):
+            self._refuse(f"has {kind}, which is no interval of Spark's")
+        return kind
+
+    def _primitive(self, name: str) -> Primitive:
+        if name not in _ARGUMENTS:
+            self._next -= 1
+            self._refuse(f"has {self._peek()!r} where a type of Spark's is due")
+        if name in _SHAPES:
+            return self._shape(name)
+        kind = super()._primitive(name)
+        least, most = _ARGUMENTS[name]
+        if not least <= len(kind.arguments) <= most:
+            self._refuse(f"has {kind}, but {name} takes {f'{least} to {most}' if least < most else most or 'no'} numbers")
+        if name == "decimal" and not kind.arguments[1] <= kind.arguments[0] <= _MAX_PRECISION:
+            self._refuse(f"has {kind}, but a decimal has at most {_MAX_PRECISION} digits, and its scale is within them")
+        if name in _TEXTS and self._skip("collate"):
+            self._take_name("a collation")
+        if name == "timestamp" and self._skip("without"):
+            self._expect("time")
+            self._expect("zone")
+        return kind
+
+    def _shape(self, name: str) -> Primitive:
+        """The number of a reference system, which no table here holds, or ``any``."""
+        self._expect("(")
+        if not self._skip("any"):
+            self._take_number()
+        self._expect(")")
+        return Primitive(name)

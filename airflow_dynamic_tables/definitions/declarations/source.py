@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import Field, field_validator, model_validator
 
 from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Support, source_formats
+from airflow_dynamic_tables.core.tables.type_parsing import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
+from airflow_dynamic_tables.exceptions import UnsupportedError
 
 
 class SourceDeclaration(Declaration):
@@ -32,6 +34,16 @@ class SourceDeclaration(Declaration):
     @classmethod
     def _check_format(cls, value: str) -> str:
         return one_of(value, "source format", source_formats(), source_formats(Support.PLANNED))
+
+    @field_validator("schema_")
+    @classmethod
+    def _check_schema(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check_columns(value)
+        except UnsupportedError as error:
+            raise ValueError(f"{error} Write for example: id bigint, name string") from None
+        return value
 
     @model_validator(mode="after")
     def _check_path(self) -> SourceDeclaration:
