@@ -11,14 +11,16 @@ from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, make_catalog
 from airflow_dynamic_tables.core.identifiers import check_name
-from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
+from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
+from airflow_dynamic_tables.yaml_files.parsing import parse_document
+from airflow_dynamic_tables.yaml_files.texts import read_text
 
 _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "text"),
     "type": (str, "text"),
-    "is-default": (bool, "true or false"),
+    "is-default": (Flag, "true or false"),
     "default-database": (str, "text"),
     "conn-id": (str, "text"),
     "connection-params": (dict, "a mapping"),
@@ -65,16 +67,18 @@ def read_entries(path: Path) -> list[CatalogEntry]:
 
     :raises DefinitionError: with all mistakes of the file.
     """
-    text, mistakes = read_text(path)
-    document, malformed = parse_document(path, text, "'catalogs'") if text is not None else (None, [])
-    mistakes += malformed
+    mistakes = Mistakes()
     entries: list[CatalogEntry] = []
-    if document is not None:
-        reader = _Reader(document)
-        entries = reader.read()
-        mistakes += reader.mistakes
-    if mistakes:
-        raise DefinitionError(tuple(sorted(mistakes)))
+    with understood(mistakes, partial(Mistake, path, 1, 1)):
+        text, unreadable = read_text(path)
+        mistakes.add(unreadable)
+        if text is not None:
+            document, malformed = parse_document(path, text, "'catalogs'")
+            mistakes.add(malformed)
+            if document is not None:
+                entries = _Reader(document, mistakes).read()
+    if every := mistakes.in_order():
+        raise DefinitionError(every)
     return entries
 
 
@@ -84,10 +88,10 @@ def _chosen(entries: list[CatalogEntry]) -> CatalogEntry:
 
 
 class _Reader:
-    """Reads one document; collects all its mistakes."""
+    """Reads one document; collects its mistakes."""
 
-    def __init__(self, document: Document) -> None:
-        self.mistakes: list[Mistake] = []
+    def __init__(self, document: Document, mistakes: Mistakes) -> None:
+        self._mistakes = mistakes
         self._document = document
 
     def read(self) -> list[CatalogEntry]:
@@ -126,7 +130,7 @@ class _Reader:
         return CatalogEntry(
             name=values["name"],
             type=kind,
-            is_default=values.get("is-default", False),
+            is_default="is-default" in values and values["is-default"].value,
             default_database=values.get("default-database"),
             conn_id=values.get("conn-id"),
             params=self._params(kind, *places["connection-params"]) if "connection-params" in places else {},
@@ -143,9 +147,8 @@ class _Reader:
 
     def _is_wrong(self, key: str, value: Any, location: Location) -> bool:
         if key not in _KEYS:
-            self.mistakes.append(
-                self._document.key_mistake(location, f"unknown key {key!r}; known are {', '.join(sorted(_KEYS))}")
-            )
+            message = f"unknown key {key!r}; known are {', '.join(sorted(_KEYS))}"
+            self._mistakes.add([self._document.key_mistake(location, message)])
             return True
         kind, wanted = _KEYS[key]
         if not isinstance(value, kind):
@@ -166,11 +169,15 @@ class _Reader:
         for key, value in values.items():
             name = CATALOG_TYPES[kind].aliases.get(key, key)
             if name in known:
-                params[name] = str(value)
+                if not isinstance(value, str):
+                    self._wrong((*location, key), f"{key!r} must be text; put it in quotes")
+                else:
+                    params[name] = value
                 continue
             legal = f"known are {', '.join(known)}" if known else f"type {kind} has none"
-            self.mistakes.append(self._document.key_mistake((*location, key), f"unknown connection parameter {key!r}; {legal}"))
+            message = f"unknown connection parameter {key!r}; {legal}"
+            self._mistakes.add([self._document.key_mistake((*location, key), message)])
         return params
 
     def _wrong(self, location: Location, message: str) -> None:
-        self.mistakes.append(self._document.mistake(location, message))
+        self._mistakes.add([self._document.mistake(location, message)])

@@ -50,7 +50,6 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
     """A dynamic table as its declaration and the defaults of its file mean it."""
     defaults = entry.defaults
     decision = mode_decision(entry, declared)
-    timezone = declared.timezone or defaults.timezone or "UTC"
     mode = declared.refresh_mode or defaults.refresh_mode or "auto"
     options = {key: value for key, value in defaults.options.items() if _applies(key, declared)}
     return DynamicTable(
@@ -64,7 +63,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         freshness=decision.freshness,
         cron=declared.schedule or defaults.schedule or _cron(decision),
         comment=declared.comment,
-        timezone=timezone,
+        timezone=_timezone(entry, declared),
         partition_keys=declared.partitioned_by,
         formatters=formatters(entry, declared),
         options={**options, **declared.options},
@@ -75,7 +74,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         expectations=build_expectations(declared.expectations),
         row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
-        start_date=_aware(_either(declared.start_date, defaults.start_date), timezone),
+        start_date=start_date(entry, declared),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
         owner=declared.owner or defaults.owner,
         retries=_either(declared.retries, defaults.retries),
@@ -119,10 +118,19 @@ def _either(own: _T | None, default: _T | None) -> _T | None:
     return default if own is None else own
 
 
-def _aware(time: datetime | None, timezone: str) -> datetime | None:
+def _timezone(entry: Entry, declared: TableDeclaration) -> str:
+    return declared.timezone or entry.defaults.timezone or "UTC"
+
+
+def start_date(entry: Entry, declared: TableDeclaration) -> datetime | None:
+    """The first time the schedule may run, in UTC.
+
+    :raises OverflowError: when UTC has no such time: it is on the first or the last day of all.
+    """
+    time = _either(declared.start_date, entry.defaults.start_date)
     if time is None:
         return None
-    return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(timezone))).astimezone(UTC)
+    return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(_timezone(entry, declared)))).astimezone(UTC)
 
 
 def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:

@@ -13,7 +13,8 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference
-from airflow_dynamic_tables.yaml_files import Document, Location, line_and_column
+from airflow_dynamic_tables.yaml_files.documents import Document, Location
+from airflow_dynamic_tables.yaml_files.texts import line_and_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class QueryText:
     document: Document
     location: Location
     file: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that it stands in."""
+        return self.file or self.document.path
 
     def mistake(self, offset: int, message: str) -> Mistake:
         """A mistake at a character of the query."""
@@ -56,8 +62,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A query with every name in full; ``origins`` says through which reference each upstream table is read."""
+    """A query with every name in full; ``origins`` says through which reference each upstream table is read.
+
+    ``nested`` is how deep views read views in it.
+    """
 
     query: str
     analysis: Analysis
     origins: Mapping[TableIdentifier, Reference]
+    nested: int = 0

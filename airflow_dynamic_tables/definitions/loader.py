@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_dynamic_tables.core.mistakes import Mistake
@@ -41,7 +43,8 @@ def load_sound_definitions(
     :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    tree = Tree.scan(path, find_files(path), scope)
+    found = find_files(path)
+    tree = Tree.scan(path, found.files, scope)
     result = cache.load(tree)
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
@@ -49,7 +52,8 @@ def load_sound_definitions(
 
         result, files = read(path, tree.files, scope, cache.analyse)
         cache.store(tree.including(files), *result)
-    return result
+    definitions, mistakes = result
+    return definitions, tuple(sorted((*mistakes, *found.mistakes)))
 
 
 def load_task_definitions(
@@ -61,7 +65,7 @@ def load_task_definitions(
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    cached = cache.load_workflow(Tree.scan(path, find_files(path), scope), workflow_id)
+    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope), workflow_id)
     if cached is not None:
         return cached
     every, _ = load_sound_definitions(path, scope=scope, cache=cache)
@@ -87,22 +91,47 @@ def _of_workflow(definitions: Definitions, workflow_id: str) -> DynamicTable | N
     return next((table for table in definitions.tables.values() if table.identifier.workflow_id == workflow_id), None)
 
 
-def find_files(path: Path) -> list[Path]:
-    """The definition files of a path, sorted: itself, or all YAML files below it that are not hidden."""
-    if not path.is_dir():
-        return [path]
-    return [Path(file) for file in sorted(_walk(str(path)))]
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The definition files of a path, sorted, and what below it cannot be looked at."""
+
+    files: list[Path]
+    mistakes: list[Mistake]
 
 
-def _walk(folder: str) -> Iterator[str]:
+def find_files(path: Path) -> Found:
+    """The path itself, or all YAML files below it that are not hidden."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where it may not look
+        return Found([path], [])
+    mistakes: list[Mistake] = []
+    files = sorted(_walk(str(path), mistakes))
+    return Found([Path(file) for file in files], mistakes)
+
+
+def _walk(top: str, mistakes: list[Mistake]) -> Iterator[str]:
     """Paths as text: making a thousand Path objects to compare would take longer than reading the cache."""
-    folders = [folder]
+    folders: list[tuple[str, frozenset[str]]] = [(top, frozenset())]
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        folder, above = folders.pop()
+        real = os.path.realpath(folder)
+        if real in above:
+            mistakes.append(Mistake(Path(folder), 1, 1, "is a link to a folder that it lies in; remove the link"))
+            continue
+        with _told(folder, mistakes), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                if entry.is_dir():
-                    folders.append(entry.path)
-                elif entry.name.endswith(_SUFFIXES) and entry.name not in _OTHER_FILES:
-                    yield entry.path
+                with _told(entry.path, mistakes):
+                    if entry.is_dir():
+                        folders.append((entry.path, above | {real}))
+                    elif entry.name.endswith(_SUFFIXES) and entry.name not in _OTHER_FILES:
+                        yield entry.path
+
+
+@contextmanager
+def _told(path: str, mistakes: list[Mistake]) -> Iterator[None]:
+    """Make a mistake of what a file system refuses: the files beside it can be read."""
+    try:
+        yield
+    except OSError as error:
+        mistakes.append(Mistake(Path(path), 1, 1, f"cannot be read: {error.strerror}"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
+from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, did_you_mean
 from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -19,7 +22,9 @@ from airflow_dynamic_tables.definitions.entries import Entry, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.validating import validate
-from airflow_dynamic_tables.yaml_files import Document, Location, parse_document, read_text
+from airflow_dynamic_tables.yaml_files.documents import Document, Location
+from airflow_dynamic_tables.yaml_files.parsing import parse_document
+from airflow_dynamic_tables.yaml_files.texts import read_text
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
     "sources": SourceDeclaration,
@@ -37,38 +42,42 @@ class _Reader:
     root: Path
     fallback: tuple[str, str]
     entries: list[Entry] = field(default_factory=list)
-    mistakes: list[Mistake] = field(default_factory=list)
+    mistakes: Mistakes = field(default_factory=Mistakes)
     query_files: list[Path] = field(default_factory=list)
     missing_names: set[str] = field(default_factory=set)
 
     def read_file(self, path: Path) -> None:
         text, mistakes = read_text(path)
-        self.mistakes += mistakes
+        self.mistakes.add(mistakes)
         if text is None:
             return
         document, mistakes = parse_document(path, text, "'dynamic_tables' or 'sources'")
-        self.mistakes += mistakes
+        self.mistakes.add(mistakes)
         if document is None:
             self.missing_names |= {name.strip("`").rpartition(".")[2].lower() for name in _NAME.findall(text)}
         elif not isinstance(document.data, dict):
-            self.mistakes.append(document.mistake((), f"a definitions file is a mapping with the keys {', '.join(_KEYS)}"))
+            self.mistakes.add([document.mistake((), f"a definitions file is a mapping with the keys {', '.join(_KEYS)}")])
         else:
             self._read_document(document, document.data)
 
     def _read_document(self, document: Document, data: Mapping[str, Any]) -> None:
-        for key in data:
-            if key not in _KEYS:
-                message = f"unknown key {key!r}{did_you_mean(key, _KEYS) or '; legal are ' + ', '.join(_KEYS)}"
-                self.mistakes.append(document.key_mistake((key,), message))
-        defaults, mistakes = validate(DefaultsDeclaration, data.get("defaults", {}), document, ("defaults",))
-        self.mistakes += mistakes
+        unknown = [key for key in data if key not in _KEYS]
+        for key in unknown[: MISTAKES_PER_FILE + 1]:
+            message = f"unknown key {key!r}{did_you_mean(key, _KEYS) or '; legal are ' + ', '.join(_KEYS)}"
+            self.mistakes.add([document.key_mistake((key,), message)])
+        declared, mistakes = validate(DefaultsDeclaration, data.get("defaults", {}), document, ("defaults",))
+        self.mistakes.add(mistakes)
+        defaults = declared or DefaultsDeclaration()
         for section, model in _SECTIONS.items():
             items = data.get(section, [])
             if not isinstance(items, list):
-                self.mistakes.append(document.mistake((section,), f"{section!r} must be a list; start each entry with '- name:'"))
+                message = f"{section!r} must be a list; start each entry with '- name:'"
+                self.mistakes.add([document.mistake((section,), message)])
                 continue
             for number, item in enumerate(items):
-                self._read_entry(document, (section, number), model, item, defaults or DefaultsDeclaration())
+                location = (section, number)
+                with understood(self.mistakes, partial(document.mistake, location)):
+                    self._read_entry(document, location, model, item, defaults)
 
     def _read_entry(
         self,
@@ -78,8 +87,8 @@ class _Reader:
         item: object,
         defaults: DefaultsDeclaration,
     ) -> None:
-        declaration, mistakes = validate(model, item, document, location)
-        self.mistakes += mistakes
+        declaration, mistakes = validate(model, item, document, location, self.mistakes.room(document.path))
+        self.mistakes.add(mistakes)
         scope = (defaults.catalog or self.fallback[0], defaults.database or self.fallback[1])
         name = item.get("name") if isinstance(item, dict) else None
         try:
@@ -89,7 +98,7 @@ class _Reader:
                 else None
             )
         except ValueError as error:
-            self.mistakes.append(document.mistake((*location, "name"), str(error)))
+            self.mistakes.add([document.mistake((*location, "name"), str(error))])
             return
         if identifier is None:
             return
@@ -97,7 +106,7 @@ class _Reader:
             self.missing_names.add(identifier.table.lower())
             return
         query, query_mistakes = self._query(document, location, declaration)
-        self.mistakes += query_mistakes
+        self.mistakes.add(query_mistakes)
         sound = not mistakes and not query_mistakes
         dropped = frozenset(_dropped(item, declaration) | _dropped(document.data.get("defaults"), defaults))
         self.entries.append(Entry(identifier, declaration, defaults, scope, document, location, query, sound, dropped))
@@ -114,10 +123,14 @@ class _Reader:
     def _query_file(self, document: Document, location: Location, name: str) -> tuple[QueryText | None, list[Mistake]]:
         folder = self.root if self.root.is_dir() else document.path.parent
         file = document.path.parent / name
-        if not file.resolve().is_relative_to(folder.resolve()):
-            return None, [document.mistake(location, f"{name!r} is outside of the definitions folder; move it there")]
-        if not file.is_file():
-            return None, [document.mistake(location, f"there is no file {name!r} beside this one")]
+        try:
+            if not file.resolve().is_relative_to(folder.resolve()):
+                return None, [document.mistake(location, f"{name!r} is outside of the definitions folder; move it there")]
+            if not file.is_file():
+                return None, [document.mistake(location, f"there is no file {name!r} beside this one")]
+        except (OSError, ValueError, RuntimeError) as error:  # too long, with NUL, a link to itself
+            reason = getattr(error, "strerror", None) or error
+            return None, [document.mistake(location, f"{name!r} can be no file: {reason}")]
         self.query_files.append(file)
         text, mistakes = read_text(file)
         return (None, mistakes) if text is None else (QueryText(text, document, location, file), [])
@@ -135,12 +148,11 @@ def read(
     """Read all files: what is fine, all mistakes in order, and the query files that were read too."""
     reader = _Reader(path, fallback)
     for file in files:
-        if not file.exists():
-            reader.mistakes.append(Mistake(file, 1, 1, "there is no such file or folder"))
-        else:
-            reader.read_file(file)
-    resolver = Resolver(reader.entries, analyse, frozenset(reader.missing_names))
+        with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
+            if os.path.lexists(file):
+                reader.read_file(file)
+            else:
+                reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])
+    resolver = Resolver(reader.entries, analyse, reader.mistakes, frozenset(reader.missing_names))
     definitions = resolver.resolve()
-    # A set, because what an anchor names is read, and found wrong, once for every alias.
-    mistakes = tuple(sorted({*reader.mistakes, *resolver.mistakes}))
-    return (definitions, mistakes), reader.query_files
+    return (definitions, reader.mistakes.in_order()), reader.query_files

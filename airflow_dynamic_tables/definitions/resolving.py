@@ -5,10 +5,18 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.limits import (
+    CIRCLES,
+    NAMES_COMPARED,
+    NESTED_VIEWS,
+    QUERY_CHARACTERS,
+    WRITTEN_OUT_CHARACTERS,
+)
+from airflow_dynamic_tables.core.mistakes import Mistakes, understood
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
@@ -23,8 +31,22 @@ from airflow_dynamic_tables.definitions.rules import table_mistakes
 
 Analyse = Callable[[str], Analysis]
 
-# Looking for a name that looks alike compares with every name there is.
-_MAX_SUGGESTIONS = 20
+
+_TOO_DEEP = f"views read views here, more than {NESTED_VIEWS} deep; make a dynamic table of one of them"
+
+_TOO_LONG = f"the query has more than {QUERY_CHARACTERS:,} characters; make views or dynamic tables of parts of it"
+
+_DEEPEST_SEARCH = 5 * NESTED_VIEWS
+"""How deep views are followed that are not written out yet; the search recurses."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """What takes the place of a reference, the tables that are read by it, and how deep views read views in it."""
+
+    target: Target
+    reads: Iterable[TableIdentifier]
+    nested: int = 0
 
 
 @dataclass(slots=True)
@@ -33,12 +55,13 @@ class Resolver:
 
     entries: list[Entry]
     analyse: Analyse
+    mistakes: Mistakes
     missing_names: frozenset[str] = frozenset()
-    mistakes: list[Mistake] = field(default_factory=list)
     _known: dict[TableIdentifier, Entry] = field(default_factory=dict)
     _folded: dict[tuple[str, ...], list[TableIdentifier]] = field(default_factory=dict)
     _views: dict[TableIdentifier, Expansion | None] = field(default_factory=dict)
-    _suggestions: int = 0
+    _compared: int = 0
+    _written_out: int = 0
 
     def resolve(self) -> Definitions:
         """Everything that has no mistake."""
@@ -47,22 +70,29 @@ class Resolver:
         tables: dict[TableIdentifier, DynamicTable] = {}
         expansions: dict[TableIdentifier, Expansion] = {}
         for identifier, entry in self._known.items():
-            if isinstance(entry.declaration, SourceDeclaration):
-                if entry.sound:
-                    sources[identifier] = build_source(entry, entry.declaration)
-            elif isinstance(entry.declaration, TableDeclaration):
-                expansion = self._expand(entry)
-                mistakes = list(table_mistakes(entry, entry.declaration, expansion))
-                self.mistakes += mistakes
-                if expansion is not None:
-                    expansions[identifier] = expansion
-                    if entry.sound and not mistakes:
-                        tables[identifier] = build_table(entry, entry.declaration, expansion)
-            else:
-                self._view(identifier, ())
+            with understood(self.mistakes, partial(entry.document.mistake, entry.location)):
+                if isinstance(entry.declaration, SourceDeclaration):
+                    if entry.sound:
+                        sources[identifier] = build_source(entry, entry.declaration)
+                elif isinstance(entry.declaration, TableDeclaration):
+                    expansion = self._expand(entry)
+                    if expansion is not None:
+                        expansions[identifier] = expansion
+                    table = self._table(entry, entry.declaration, expansion)
+                    if table is not None:
+                        tables[identifier] = table
+                else:
+                    self._view(identifier, ())
         for identifier in self._cycles(expansions):
             tables.pop(identifier, None)
         return Definitions(tables, sources)
+
+    def _table(self, entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> DynamicTable | None:
+        """The table, when neither it nor its query has a mistake."""
+        most = max(self.mistakes.room(entry.document.path), 1)
+        mistakes = list(islice(table_mistakes(entry, declared, expansion), most))
+        self.mistakes.add(mistakes)
+        return build_table(entry, declared, expansion) if expansion is not None and entry.sound and not mistakes else None
 
     def _register(self) -> None:
         for entry in self.entries:
@@ -72,58 +102,84 @@ class Resolver:
                 self._folded.setdefault(_fold(entry.identifier), []).append(entry.identifier)
             else:
                 where = f"{first.document.path}:{first.document.line(first.location)}"
-                self.mistakes.append(entry.mistake("name", f"{entry.identifier} is already declared in {where}"))
+                self.mistakes.add([entry.mistake("name", f"{entry.identifier} is already declared in {where}")])
 
     def _expand(self, entry: Entry, trail: tuple[TableIdentifier, ...] = ()) -> Expansion | None:
         """The query of a table or view with every name in full; ``None``, and mistakes, when that cannot be."""
         if entry.query is None:
             return None
+        if len(entry.query.text) > QUERY_CHARACTERS:
+            self.mistakes.add([entry.query.mistake(QUERY_CHARACTERS, _TOO_LONG)])
+            return None
         analysis = self.analyse(entry.query.text)
-        self.mistakes += [entry.query.mistake(problem.offset, problem.message) for problem in analysis.problems]
-        targets: list[Target] = []
-        origins: dict[TableIdentifier, Reference] = {}
-        for reference in analysis.references:
-            resolved = self._target(entry, entry.query, reference, trail)
-            if resolved is not None:
-                target, identifiers = resolved
-                targets.append(target)
-                for identifier in identifiers:
-                    origins.setdefault(identifier, reference)
-        if analysis.problems or len(targets) < len(analysis.references):
+        self.mistakes.add(entry.query.mistake(problem.offset, problem.message) for problem in analysis.problems)
+        resolved = self._resolved(entry, entry.query, analysis, trail)
+        if analysis.problems or len(resolved) < len(analysis.references):
             return None
+        targets = [reference.target for reference in resolved]
         if unclear := unclear_names(analysis, targets):
-            self.mistakes += [entry.query.mistake(problem.offset, problem.message) for problem in unclear]
+            self.mistakes.add(entry.query.mistake(problem.offset, problem.message) for problem in unclear)
             return None
-        return Expansion(expand(analysis, targets).strip(), analysis, origins)
+        origins: dict[TableIdentifier, Reference] = {}
+        for reference, what in zip(analysis.references, resolved, strict=True):
+            for identifier in what.reads:
+                origins.setdefault(identifier, reference)
+        query = expand(analysis, targets).strip()
+        self._written_out += len(query)
+        return Expansion(query, analysis, origins, max((what.nested for what in resolved), default=0))
+
+    def _resolved(
+        self, entry: Entry, query: QueryText, analysis: Analysis, trail: tuple[TableIdentifier, ...]
+    ) -> list[_Resolved]:
+        """What takes the place of each reference; fewer, and mistakes, when one has nothing, or it would be too long."""
+        every: list[_Resolved] = []
+        length = len(analysis.text)
+        for reference in analysis.references:
+            resolved = self._target(entry, query, reference, trail)
+            if resolved is not None:
+                every.append(resolved)
+                length += len(resolved.target.sql)
+            elif self.mistakes.room(query.path) < 1:
+                break
+            if length > QUERY_CHARACTERS or self._written_out + length > WRITTEN_OUT_CHARACTERS:
+                self.mistakes.add([query.mistake(reference.parts[0].start, _too_long(length))])
+                return []
+        return every
 
     def _target(
         self, entry: Entry, query: QueryText, reference: Reference, trail: tuple[TableIdentifier, ...]
-    ) -> tuple[Target, Iterable[TableIdentifier]] | None:
-        """What takes the place of a reference, and the tables that are read by it."""
+    ) -> _Resolved | None:
+        """What takes the place of a reference."""
         names = tuple(part.text for part in reference.parts)
         offset = reference.parts[0].start
         if len(names) > 3:
-            self.mistakes.append(query.mistake(offset, f"{'.'.join(names)!r} has more than three parts: catalog.database.table"))
+            self.mistakes.add([query.mistake(offset, f"{'.'.join(names)!r} has more than three parts: catalog.database.table")])
             return None
         wanted = TableIdentifier(*entry.scope[: 3 - len(names)], *names)
         identifier = self._find(wanted)
         if identifier is None:
             if wanted.table.lower() in self.missing_names:
-                return Target(wanted, wanted.sql), (wanted,)
-            self.mistakes.append(query.mistake(offset, self._unknown(names, entry.scope)))
+                return _Resolved(Target(wanted, wanted.sql), (wanted,))
+            self.mistakes.add([query.mistake(offset, self._unknown(names, entry.scope))])
             return None
         if not isinstance(self._known[identifier].declaration, ViewDeclaration):
-            return Target(identifier, identifier.sql), (identifier,)
+            return _Resolved(Target(identifier, identifier.sql), (identifier,))
         if identifier in trail:
             path = " -> ".join(map(str, (*trail[trail.index(identifier) :], identifier)))
-            self.mistakes.append(query.mistake(offset, f"views read each other in a circle: {path}"))
+            self.mistakes.add([query.mistake(offset, f"views read each other in a circle: {path}")])
+            return None
+        if len(trail) > _DEEPEST_SEARCH:
+            self.mistakes.add([query.mistake(offset, _TOO_DEEP)])
             return None
         view = self._view(identifier, trail)
         if view is None:
             if not trail:
-                self.mistakes.append(query.mistake(offset, f"view {identifier} cannot be expanded; see its own mistakes"))
+                self.mistakes.add([query.mistake(offset, f"view {identifier} cannot be expanded; see its own mistakes")])
             return None
-        return Target(identifier, f"(\n{view.query}\n)"), view.origins
+        if view.nested >= NESTED_VIEWS:
+            self.mistakes.add([query.mistake(offset, _TOO_DEEP)])
+            return None
+        return _Resolved(Target(identifier, f"(\n{view.query}\n)"), view.origins, view.nested + 1)
 
     def _view(self, identifier: TableIdentifier, trail: tuple[TableIdentifier, ...]) -> Expansion | None:
         if identifier not in self._views:
@@ -142,8 +198,8 @@ class Resolver:
     def _unknown(self, names: tuple[str, ...], scope: tuple[str, str]) -> str:
         written = ".".join(names)
         hint = ""
-        if self._suggestions < _MAX_SUGGESTIONS:
-            self._suggestions += 1
+        self._compared += len(self._known)
+        if self._compared <= NAMES_COMPARED:
             hint = did_you_mean(written, [_relative(known, scope, len(names)) for known in self._known])
         return f"unknown table {written!r}{hint or '; declare it under sources, views or dynamic_tables'}"
 
@@ -153,9 +209,15 @@ class Resolver:
             identifier: {upstream for upstream in expansion.origins if upstream in expansions}
             for identifier, expansion in expansions.items()
         }
+        numbers = {identifier: number for number, identifier in enumerate(expansions)}
+        told = 0
         while circle := _circle(reads):
+            told += 1
+            if told > CIRCLES:
+                yield from self._others_in_circles(reads)
+                return
             yield from circle
-            first = min(circle, key=list(expansions).index)
+            first = min(circle, key=numbers.__getitem__)
             start = circle.index(first)
             path = (*circle[start:], *circle[:start], first)
             for reader, read in pairwise(path):
@@ -165,7 +227,36 @@ class Resolver:
                 offset = expansions[first].origins[path[1]].parts[0].start
                 way = " -> ".join(map(str, path))
                 what = "a table cannot read itself" if len(circle) == 1 else "tables read each other in a circle"
-                self.mistakes.append(query.mistake(offset, f"{what}: {way}"))
+                self.mistakes.add([query.mistake(offset, f"{what}: {way}")])
+
+    def _others_in_circles(self, reads: Mapping[TableIdentifier, set[TableIdentifier]]) -> set[TableIdentifier]:
+        """The tables that no order brings behind all they read; that there are some is a mistake at the first of them."""
+        left = {reader: set(read) for reader, read in reads.items()}
+        readers: dict[TableIdentifier, list[TableIdentifier]] = {}
+        for reader, read in reads.items():
+            for name in read:
+                readers.setdefault(name, []).append(reader)
+        ready = [reader for reader, read in left.items() if not read]
+        while ready:
+            done = ready.pop()
+            del left[done]
+            for reader in readers.get(done, ()):
+                left[reader].discard(done)
+                if not left[reader]:
+                    ready.append(reader)
+        first = self._known[next(iter(left))]
+        message = f"{len(left)} more tables read each other in circles, or read tables that do"
+        self.mistakes.add([first.mistake("name", message)])
+        return set(left)
+
+
+def _too_long(length: int) -> str:
+    if length > QUERY_CHARACTERS:
+        return f"the query has more than {QUERY_CHARACTERS:,} characters with its views written out; make a dynamic table of one"
+    return (
+        f"all queries have more than {WRITTEN_OUT_CHARACTERS:,} characters together with their views written out; "
+        "make dynamic tables of views that many read"
+    )
 
 
 def _circle(reads: Mapping[TableIdentifier, set[TableIdentifier]]) -> list[TableIdentifier]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
-from airflow_dynamic_tables.definitions.building import formatters, mode_decision
+from airflow_dynamic_tables.definitions.building import formatters, mode_decision, start_date
 from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
@@ -21,6 +23,8 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     """The mistakes of one table; what a value that was dropped already would cause is left out."""
     if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
         yield from _schedule_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({"start_date", "timezone"}):
+        yield from _start_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
@@ -38,10 +42,19 @@ def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
             yield entry.mistake(key, str(error))
 
 
+def _start_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    try:
+        start_date(entry, declared)
+    except OverflowError:
+        message = "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
+        yield entry.mistake("start_date", message)
+
+
 def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
     keys = declared.partitioned_by
+    first = {key: number for number, key in reversed(tuple(enumerate(keys)))}
     for number, key in enumerate(keys):
-        if key in keys[:number]:
+        if first[key] < number:
             yield entry.mistake("partitioned_by", f"partition key {key!r} is listed twice", number)
     for option, pattern in declared.options.items():
         match = FORMATTER_OPTION.fullmatch(option)
@@ -65,15 +78,16 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
 
 def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:
     names = [name for name in outputs if name]
+    known = frozenset(names)
     for number, key in enumerate(declared.partitioned_by):
-        if key not in names:
+        if key not in known:
             yield entry.mistake("partitioned_by", f"the query returns no column {key!r}{did_you_mean(key, names)}", number)
     for column in declared.columns:
-        if column not in names:
+        if column not in known:
             message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
             yield entry.document.key_mistake((*entry.location, "columns", column), message)
-    folded = [name.lower() for name in names]
-    for name in sorted({name for name in folded if folded.count(name) > 1}):
+    uses = Counter(name.lower() for name in names)
+    for name in sorted(name for name, count in uses.items() if count > 1):
         yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")
 
 
@@ -109,6 +123,10 @@ def _column_mistakes(entry: Entry, item: ExpectationDeclaration, number: int, re
             yield entry.document.key_mistake((*entry.location, "expectations", number, "accepted_values", column), message)
     if item.predicate is not None:
         place = (*entry.location, "expectations", number, "predicate")
+        if len(item.predicate) > QUERY_CHARACTERS:
+            message = f"the predicate has more than {QUERY_CHARACTERS:,} characters"
+            yield entry.document.text_mistake(place, QUERY_CHARACTERS, message)
+            return
         condition = analyse_condition(item.predicate)
         for problem in condition.problems:
             yield entry.document.text_mistake(place, problem.offset, problem.message)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, did_you_mean
-from airflow_dynamic_tables.yaml_files import Document, Location
+from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
 
 _Model = TypeVar("_Model", bound=Declaration)
 
 
-def validate(model: type[_Model], data: object, document: Document, location: Location) -> tuple[_Model | None, list[Mistake]]:
-    """Validate one entry; with mistakes, still give what is left without the keys that are wrong, if that is enough."""
-    if isinstance(data, Mapping) and (empty := [key for key, value in data.items() if value is None]):
-        rest, mistakes = validate(model, {key: data[key] for key in data if key not in empty}, document, location)
-        nothing = [document.mistake((*location, key), f"{key!r} has no value; give one or remove the key") for key in empty]
+def validate(
+    model: type[_Model], data: object, document: Document, location: Location, room: int = MISTAKES_PER_FILE
+) -> tuple[_Model | None, list[Mistake]]:
+    """Validate one entry; with mistakes, still give what is left without the keys that are wrong, if that is enough.
+
+    :param room: how many mistakes are described; without room, one says that there are some, and nothing is left.
+    """
+    if isinstance(data, Mapping) and (empty := dict.fromkeys(key for key, value in data.items() if value is None)):
+        rest, mistakes = validate(model, {key: data[key] for key in data if key not in empty}, document, location, room)
+        shown = islice(empty, room + 1)
+        nothing = [document.mistake((*location, key), f"{key!r} has no value; give one or remove the key") for key in shown]
         # What the entry lacks without these keys is no second mistake.
         start = document.mistake(location, "")
         others = [mistake for mistake in mistakes if (mistake.line, mistake.column) != (start.line, start.column)]
@@ -27,12 +35,14 @@ def validate(model: type[_Model], data: object, document: Document, location: Lo
     try:
         return model.model_validate(data), []
     except ValidationError as error:
+        if room < 1:
+            return None, [document.mistake(location, "has mistakes, too")]
         details = error.errors(include_url=False)
-    mistakes = [_mistake(model, detail, document, location) for detail in details]
+    mistakes = [_mistake(model, detail, document, location) for detail in details[:room]]
     wrong = {detail["loc"][0] for detail in details if detail["loc"]}
     if not isinstance(data, Mapping) or wrong.isdisjoint(data):
         return None, mistakes
-    rest, _ = validate(model, {key: value for key, value in data.items() if key not in wrong}, document, location)
+    rest, _ = validate(model, {key: value for key, value in data.items() if key not in wrong}, document, location, room=0)
     return rest, mistakes
 
 
@@ -61,7 +71,7 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
     if value is None:
         return f"{key!r} has no value; give one or remove the key"
     if kind == "string_type":
-        given = f"{str(value).lower()}; put it in quotes" if isinstance(value, bool) else _kind(value)
+        given = f"{str(value.value).lower()}; put it in quotes" if isinstance(value, Flag) else _kind(value)
         return f"{key!r} must be text, not {given}"
     if kind in ("string_too_short", "too_short"):
         return f"{key!r} must not be empty"

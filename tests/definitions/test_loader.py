@@ -118,7 +118,7 @@ dynamic_tables:
     assert (own.freshness.text, own.cron, own.timezone) == ("1 day", "0 6 * * 1-5", "UTC")
     assert own.options == {"a": "2", "partition.fields.ds.date-formatter": "yyyy-MM-dd"}
     assert own.formatters == {"ds": "yyyy-MM-dd"}
-    assert (own.spark.conn_id, own.spark.executor_cores, own.spark.conf) == ("cluster", 4, {"x": "1", "y": "true"})
+    assert (own.spark.conn_id, own.spark.executor_cores, own.spark.conf) == ("cluster", 4, {"x": "1", "y": "on"})
     assert plain.spark.conf == {"x": "1", "y": "1.10"}
     assert (own.tags, own.retries, own.retry_delay) == (("sales", "daily"), 0, timedelta(seconds=90))
     assert own.execution_timeout == timedelta(hours=2)
@@ -161,12 +161,34 @@ dynamic_tables:
     ]
 
 
+def test_scalars_are_what_is_written(tmp_path: Path) -> None:
+    text = """
+    sources:
+      - {name: s, format: csv, path: /s, options: {header: True, sep: off}}
+    dynamic_tables:
+      - name: t
+        freshness: 1 day
+        query: SELECT country, f FROM s
+        options: {a: yes, b: 0x10}
+        spark: {conf: {x: on, y: 1_000}, env_vars: {NO: No}}
+        expectations:
+          - {accepted_values: {country: [NO, SE], f: [yes, no, ~x]}, action: drop}
+    """
+    definitions = load_definitions(_write(tmp_path, a=text), cache=NO_CACHE)
+    (table,) = definitions.tables.values()
+    (source,) = definitions.sources.values()
+    assert source.options == {"header": "True", "sep": "off"}
+    assert table.options == {"a": "yes", "b": "0x10"}
+    assert (table.spark.conf, table.spark.env_vars) == ({"x": "on", "y": "1_000"}, {"NO": "No"})
+    assert table.expectations[0].predicate == "`country` IN ('NO', 'SE') AND `f` IN ('yes', 'no', '~x')"
+
+
 def test_folders_are_searched_in_order_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b.yaml", "a/z.yml", "a/catalogs.yaml", ".hidden.yaml", ".git/x.yaml", "a/readme.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert [str(file.relative_to(tmp_path)) for file in find_files(tmp_path)] == ["a/z.yml", "b.yaml"]
-    assert find_files(tmp_path / "b.yaml") == [tmp_path / "b.yaml"]
+    assert [str(file.relative_to(tmp_path)) for file in find_files(tmp_path).files] == ["a/z.yml", "b.yaml"]
+    assert find_files(tmp_path / "b.yaml").files == [tmp_path / "b.yaml"]
 
 
 def test_query_file_is_read_and_watched(tmp_path: Path) -> None:

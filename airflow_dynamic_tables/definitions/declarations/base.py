@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from airflow_dynamic_tables.core.identifiers import check_name
+from airflow_dynamic_tables.yaml_files.documents import Flag
+
+_LONGEST_GUESSED = 100
+"""Letters of a name that may be a mistyped one; the time to compare grows with their square."""
 
 
 def _text(value: object) -> object:
-    """Spark's ``true`` and ``false`` for the two YAML scalars that are not read as text."""
-    return str(value).lower() if isinstance(value, bool) else value
+    """A scalar as it is written: ``NO`` is Norway, ``yes`` is what the column holds, and Spark knows ``true``."""
+    return value.text if isinstance(value, Flag) else value
 
 
 def one_of(value: str, what: str, legal: Iterable[str], planned: Iterable[str] = ()) -> str:
@@ -24,12 +28,26 @@ def one_of(value: str, what: str, legal: Iterable[str], planned: Iterable[str] =
     if value in planned:
         raise ValueError(f"{what} {value!r} is not supported yet; use {' | '.join(legal)}")
     if value not in legal:
-        raise ValueError(f"{value!r} is no {what}; use {' | '.join(legal)}{did_you_mean(value, legal)}")
+        raise UnknownValueError(f"{value!r} is no {what}; use {' | '.join(legal)}", value, lambda: legal)
     return value
+
+
+class UnknownValueError(ValueError):
+    """A value that is none of the known ones. The one that looks most alike is looked for when the message is shown."""
+
+    def __init__(self, message: str, value: str, known: Callable[[], Iterable[str]]) -> None:
+        super().__init__(message)
+        self._value = value
+        self._known = known
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}{did_you_mean(self._value, self._known())}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
+    if len(name) > _LONGEST_GUESSED:
+        return ""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

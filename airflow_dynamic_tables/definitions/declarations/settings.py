@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -13,11 +14,13 @@ from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, did_you_mean, one_of
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, UnknownValueError, one_of
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
@@ -39,15 +42,24 @@ def _check_timezone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (ValueError, KeyError, OSError):
-        raise ValueError(f"there is no time zone {value!r}; use a name such as 'Europe/Berlin'{_zones_like(value)}") from None
+        message = f"there is no time zone {value!r}; use a name such as 'Europe/Berlin'"
+        raise UnknownValueError(message, value, _timezones) from None
     return value
 
 
-def _zones_like(value: str) -> str:
+@cache
+def _timezones() -> list[str]:
     # Listing the zones reads a few hundred files, so only a mistake does it.
     from zoneinfo import available_timezones
 
-    return did_you_mean(value, sorted(available_timezones()))
+    return sorted(available_timezones())
+
+
+def _calendar_time(value: object) -> object:
+    # Pydantic would take bare digits for seconds since 1970.
+    if isinstance(value, str) and not _DATE.match(value):
+        raise ValueError(f"'start_date' must be a date or time such as '2024-01-01', not {value!r}")
+    return value
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
@@ -76,7 +88,7 @@ class Settings(Declaration):
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
     """How the Spark job is submitted."""
-    start_date: datetime | None = None
+    start_date: Annotated[datetime, BeforeValidator(_calendar_time)] | None = None
     """First time the schedule may run; without an offset it is in the table's time zone."""
     tags: tuple[Name, ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""

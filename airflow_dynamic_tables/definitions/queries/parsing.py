@@ -118,6 +118,10 @@ def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -
         offset = len(detail.get("start_context") or "")
         message = _plain(detail.get("description") or str(error), detail.get("highlight") or "")
         raise _UnusableError(offset, f"bad SQL: {message}") from error
+    except TokenError as error:
+        # The parser reads hints only now.
+        place = next((token.start for token in tokens if token.token_type is TokenType.HINT), 0)
+        raise _UnusableError(place, "bad SQL: a quote in a hint is never closed") from error
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # A parser written for so many dialects stumbles over some texts; these are no SQL either.
         raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})") from error

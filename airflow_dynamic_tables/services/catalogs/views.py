@@ -10,7 +10,7 @@ from airflow_dynamic_tables.exceptions import DefinitionError, TableAlreadyExist
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.queries.views import check_no_circle, name_functions, tables_named
 from airflow_dynamic_tables.services.workspace import Workspace
-from airflow_dynamic_tables.yaml_files import line_and_column
+from airflow_dynamic_tables.yaml_files.texts import line_and_column
 
 
 def create_view(

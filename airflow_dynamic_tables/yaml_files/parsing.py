@@ -1,0 +1,117 @@
+"""From the text of a YAML file to a document."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airflow_dynamic_tables.core.limits import NESTING, NODES
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.yaml_files.documents import Document, Flag, place_of
+from airflow_dynamic_tables.yaml_files.mappings import Mappings
+from airflow_dynamic_tables.yaml_files.texts import line_and_column
+
+# The loader written in C is an order of magnitude faster, and PyYAML is installed without it on few machines.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_TAG = "tag:yaml.org,2002:"
+"""How the names of YAML's own types begin."""
+
+_TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
+_TRUE = frozenset({"yes", "true", "on"})
+
+_OTHER_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""Line ends to YAML 1.1, and nowhere else."""
+
+
+def parse_document(path: Path, text: str, content: str) -> tuple[Document | None, list[Mistake]]:
+    """Parse YAML; ``None`` with the reasons when it is no YAML document with content.
+
+    :param content: what such a file declares, for the one who left it empty.
+    """
+    if odd := _OTHER_LINE_BREAKS.search(text):
+        message = f"has U+{ord(odd[0]):04X}, which ends a line in YAML; remove it, or write it as an escape in double quotes"
+        return None, [Mistake(path, *line_and_column(text, odd.start()), message)]
+    try:
+        if beyond := _beyond_limits(path, text):
+            return None, [beyond]
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        return None, [_syntax_mistake(path, error)]
+    except yaml.reader.ReaderError as error:
+        position = line_and_column(text, error.position)
+        return None, [Mistake(path, *position, "is no YAML: it contains a control character")]
+    except yaml.YAMLError as error:
+        return None, [Mistake(path, 1, 1, f"is no YAML: {error}")]
+
+    if root is None:
+        return None, [Mistake(path, 1, 1, f"is empty; declare {content}, or remove the file")]
+
+    converter = _Converter()
+    data = converter.convert(root, 0)
+    mistakes = [Mistake(path, *place_of(node.start_mark), message) for node, message in converter.mappings.problems]
+    return Document(path, text, root, converter.mappings, data), mistakes
+
+
+def _beyond_limits(path: Path, text: str) -> Mistake | None:
+    """What would cost too much to parse: PyYAML's C code overflows the stack of the process, and each node takes memory."""
+    depth = 0
+    nodes = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > NESTING:
+            return Mistake(path, *place_of(event.start_mark), f"is nested more than {NESTING} levels deep")
+        if nodes > NODES:
+            return Mistake(path, *place_of(event.start_mark), f"has more than {NODES:,} values; split it into several files")
+    return None
+
+
+def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or error.context or "bad syntax"
+    if "'\\t'" in problem or "cannot start any token" in problem:
+        problem = f"{problem}; indent with spaces, and put text that starts with a special character in quotes"
+    elif "mapping values are not allowed" in problem:
+        problem = f"{problem}; check the indentation, and put text that contains ': ' in quotes"
+    if error.context and error.problem:
+        problem = f"{problem} ({error.context})"
+    place = place_of(mark) if mark else (1, 1)
+    return Mistake(path, *place, f"is no YAML: {problem}")
+
+
+class _Converter:
+    """Nodes to plain data. ``mappings.problems`` has what YAML allows and definitions do not, such as tags."""
+
+    def __init__(self) -> None:
+        self.mappings = Mappings()
+        self._nodes = 0
+
+    def convert(self, node: yaml.Node, depth: int) -> Any:
+        """The data of a node; nothing, beyond the limits."""
+        self._nodes += 1
+        if depth > NESTING or self._nodes > NODES:
+            if self._nodes <= NODES + 1:
+                self._nodes = NODES + 1
+                self._problem(node, f"is nested more than {NESTING} levels deep, or repeats itself through aliases too often")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return {key: self.convert(value, depth + 1) for key, (_, value) in self.mappings.entries(node).items()}
+        if isinstance(node, yaml.SequenceNode):
+            return [self.convert(item, depth + 1) for item in node.value]
+        return self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> str | Flag | None:
+        if node.tag in _TEXT_TAGS:
+            return str(node.value)
+        if node.tag == _TAG + "bool":
+            return Flag(node.value, node.value.lower() in _TRUE)
+        if node.tag != _TAG + "null":
+            self._problem(node, f"the tag {node.tag!r} means nothing here; remove it")
+        return None
+
+    def _problem(self, node: yaml.Node, message: str) -> None:
+        self.mappings.problems.append((node, message))
