@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from airflow_dynamic_tables.core.refresh.spark_settings import FIXED, TIME_ZONE
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options
 
 
@@ -56,3 +57,13 @@ class SparkDeclaration(Declaration):
     """Kerberos keytab."""
     env_vars: Options = Field(default_factory=dict)
     """Environment variables of spark-submit."""
+
+    @field_validator("conf")
+    @classmethod
+    def _check_conf(cls, value: dict[str, str]) -> dict[str, str]:
+        if TIME_ZONE in value:
+            raise ValueError(f"'{TIME_ZONE}' is the 'timezone' of the table; say it there")
+        for name, fixed in FIXED.items():
+            if value.get(name, fixed).lower() != fixed.lower():
+                raise ValueError(f"'{name}' is {fixed} in every refresh; leave it out")
+        return value

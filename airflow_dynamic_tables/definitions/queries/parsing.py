@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from airflow_dynamic_tables.definitions.queries.comments import misread
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Span
@@ -74,6 +75,8 @@ def same(first: str, second: str) -> bool:
 
 
 def _tokens(query: str) -> list[Token]:
+    if (problem := next(misread(query), None)) is not None:
+        raise _UnusableError(problem.offset, problem.message)
     try:
         return list(SparkSQL().tokenize(query))
     except TokenError as error:
