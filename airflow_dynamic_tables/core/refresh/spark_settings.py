@@ -1,9 +1,111 @@
-"""How a Spark job is submitted."""
+"""How a Spark job is submitted, and who decides which of Spark's settings.
+
+The rule: a setting of Spark SQL is the cluster's when it only says how a query is run, in what memory, with how many tasks, by
+which connection. Every other one says what the query means, or may say it in a later release: that is the definition's. When the
+definition does not name it, it has Spark's own default in every refresh, whatever the cluster has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+FIXED = {
+    # Partition folders hold text; Spark would guess dates and numbers from it.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # What Iceberg's readers understand.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "false",
+    # Rebalances partitions into as few files as their size allows.
+    "spark.sql.adaptive.enabled": "true",
+    # A query is what it says: '${env:HOME}' is a text, and parquet.`/path` no table.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    # How the definitions read quotes, and what they write between them.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
+"""What every refresh sets, because a promise hangs on it; a definition cannot say otherwise."""
+
+TIME_ZONE = "spark.sql.session.timeZone"
+"""The setting that is the ``timezone`` of a definition."""
+
+DEFAULTS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.groupByAliases": "true",
+    "spark.sql.groupByOrdinal": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.orderByOrdinal": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Spark 4's own defaults, said aloud where an environment variable of the cluster or another Spark has others."""
+
+_OF_THE_CLUSTER = (
+    "spark.sql.adaptive.",
+    "spark.sql.artifact.",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.broadcast",
+    "spark.sql.bucketing.",
+    "spark.sql.cartesianProductExec.",
+    "spark.sql.catalog.",
+    "spark.sql.cbo.",
+    "spark.sql.codegen.",
+    "spark.sql.columnVector.",
+    "spark.sql.debug.",
+    "spark.sql.defaultCacheStorageLevel",
+    "spark.sql.defaultSizeInBytes",
+    "spark.sql.exchange.",
+    "spark.sql.execution.arrow.max",
+    "spark.sql.execution.pyspark.python",
+    "spark.sql.execution.pyspark.udf.",
+    "spark.sql.execution.python.udf.",
+    "spark.sql.files.max",
+    "spark.sql.files.minPartitionNum",
+    "spark.sql.files.openCostInBytes",
+    "spark.sql.inMemoryColumnarStorage.",
+    "spark.sql.join.preferSortMergeJoin",
+    "spark.sql.leafNodeDefaultParallelism",
+    "spark.sql.legacy.sessionInitWithConfigDefaults",
+    "spark.sql.limit.",
+    "spark.sql.max",
+    "spark.sql.objectHashAggregate.",
+    "spark.sql.optimizer.dynamicPartitionPruning.",
+    "spark.sql.optimizer.runtime",
+    "spark.sql.orc.columnar",
+    "spark.sql.orc.compression.codec",
+    "spark.sql.parquet.columnarReaderBatchSize",
+    "spark.sql.parquet.compression.codec",
+    "spark.sql.parquet.output.committer.class",
+    "spark.sql.planChangeLog.",
+    "spark.sql.redaction.",
+    "spark.sql.sessionWindow.buffer.",
+    "spark.sql.shuffle",
+    "spark.sql.sort.",
+    "spark.sql.sortMergeJoinExec.",
+    "spark.sql.sources.bucketing.",
+    "spark.sql.sources.commitProtocolClass",
+    "spark.sql.sources.fileCompressionFactor",
+    "spark.sql.sources.ignoreDataLocality",
+    "spark.sql.sources.outputCommitterClass",
+    "spark.sql.sources.parallelPartitionDiscovery.",
+    "spark.sql.sources.useListFilesFileSystemList",
+    "spark.sql.sources.v2.bucketing.",
+    "spark.sql.statistics.",
+    "spark.sql.ui.",
+    "spark.sql.windowExec.",
+)
+"""How the names of settings begin that say how a query is run, and not what it means."""
+
+
+def decides_rows(setting: str) -> bool:
+    """Whether a setting may decide what a query means: it is the definition's, not the cluster's."""
+    return setting.startswith("spark.sql.") and not setting.startswith(_OF_THE_CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
