@@ -6,6 +6,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -66,14 +67,21 @@ def exists(uri: str) -> bool:
 
 @as_os_errors()
 def create_text(uri: str, text: str) -> None:
-    """Write a small file that nobody has written yet, making its folders.
+    """Write a small file that nobody has written yet, making its folders; when there is no room for it, there is no file.
 
     :raises FileExistsError: when somebody has.
     """
     system, path = file_system(uri)
     system.makedirs(path.rpartition("/")[0], exist_ok=True)
-    with system.open(path, "xb") as stream:
-        stream.write(text.encode("utf-8"))
+    try:
+        with system.open(path, "xb") as stream:
+            stream.write(text.encode("utf-8"))
+    except FileExistsError:
+        raise
+    except OSError:
+        with suppress(OSError):
+            system.rm(path)
+        raise
 
 
 @as_os_errors()

@@ -1,5 +1,7 @@
 """Listings and small files, on a local disk as on any other file system of fsspec."""
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import s3fs
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_dynamic_tables.clients.files import exists, list_entries, list_files, read_text, write_text
+from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, read_text, write_text
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from tests.support.object_store import BUCKET, running_object_store
 from tests.support.processes import as_nobody
@@ -151,3 +153,25 @@ def test_an_object_store_that_refuses_to_list_is_not_empty(monkeypatch: pytest.M
 def test_an_unknown_file_system_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="no file system for this address"):
         list_files("nosuch://bucket/key")
+
+
+def test_of_a_new_file_for_which_there_is_no_room_nothing_is_left(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/versions/1.json"
+    # On its own, because the limit holds for the whole process.
+    program = f"""
+import errno, resource
+from airflow_dynamic_tables.clients.files import create_text
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+try:
+    create_text({uri!r}, "x" * 100)
+except OSError as error:
+    assert error.errno == errno.EFBIG, error
+else:
+    raise AssertionError("there was room")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert list((tmp_path / "versions").iterdir()) == []
+    create_text(uri, "x")
+    with pytest.raises(FileExistsError):
+        create_text(uri, "y")
+    assert read_text(uri) == "x"

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
@@ -39,16 +40,20 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3), viola
     write_text(plan.result_location, result.to_json())
 
 
-def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None) -> None:
+def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None, more: Sequence[str] = ()) -> None:
     """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day, and say so.
 
     :param on_step: told ``writing`` after every file, ``written`` after all, ``result`` at the end.
+    :param more: names of more columns, which have the values of ``n``.
     """
     files = []
     for number, (day, numbers) in enumerate(days.items()):
-        uri = f"{plan.data_location}/_partition_0={day}/part-{number}.parquet"
+        uri = f"{plan.data_location}/{_folder(plan, day)}{plan.token}-part-{number}.{plan.file_format}"
+        rows = {"ds": pa.array([day] * len(numbers), pa.string()), **dict.fromkeys(("n", *more), pa.array(numbers, pa.int64()))}
+        if plan.partition_keys and not plan.keys_in_files:
+            del rows["ds"]
         with fsspec.open(uri, "wb", auto_mkdir=True) as file:
-            pq.write_table(pa.table({"ds": [day] * len(numbers), "n": pa.array(numbers, pa.int64())}), file)
+            (orc.write_table if plan.file_format == "orc" else pq.write_table)(pa.table(rows), file)
             files.append(StagedFile(uri, file.tell()))
         on_step("writing")
     on_step("written")
@@ -57,8 +62,15 @@ def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = l
         application_id="by hand",
         rows=sum(map(len, days.values())),
         files=tuple(files),
-        columns=(Column("ds", "string"), Column("n", "bigint")),
-        partitions=tuple({"ds": day} for day in days),
+        columns=(Column("ds", "string"), *(Column(name, "bigint") for name in ("n", *more))),
+        partitions=tuple({"ds": day} for day in days) if plan.partition_keys else (),
     )
     write_text(plan.result_location, result.to_json())
     on_step("result")
+
+
+def _folder(plan: RefreshPlan, day: str) -> str:
+    """The folder of a day in a stage, as the job names it."""
+    if not plan.partition_keys:
+        return ""
+    return f"_partition_0={day}/" if plan.keys_in_files else f"ds={day}/"

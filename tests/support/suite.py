@@ -30,6 +30,7 @@ GROUPS = {
         "tests/contracts/formats/",
         "tests/definitions/queries/test_traps.py",
         "tests/docs/",
+        "tests/faults/test_hive_model.py",
         "tests/faults/test_rivals.py",
         "tests/formats/hive/",
         "tests/jobs/",

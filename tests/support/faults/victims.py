@@ -74,11 +74,15 @@ _processes.set_forkserver_preload(
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default."""
+    """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default.
+
+    With a ``catalogs`` file the tables are where that says.
+    """
 
     home: Path
     database_url: str
     bucket: str | None = None
+    catalogs: Path | None = None
 
     @property
     def warehouse(self) -> str:
@@ -87,7 +91,7 @@ class Site:
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return open_workspace(Settings(self.database_url, self.warehouse), clock)
+        return open_workspace(Settings(self.database_url, self.warehouse, self.catalogs), clock)
 
     def request(self, attempt: Attempt) -> RefreshRequest:
         """What an attempt asks for."""
@@ -153,6 +157,10 @@ class Child:
         told: Answer = self._answer.recv() if self._answer.poll(300) else (None, "it said nothing")
         self.process.join(60)
         return told
+
+    def is_over(self) -> bool:
+        """Whether it has answered, or died."""
+        return self._answer.poll()
 
     def wait_until_stopped(self) -> None:
         """Wait until a signal stopped it."""

@@ -1,0 +1,39 @@
+"""Random interleavings of all that can happen to Hive tables, checked after every step against a small model of the table."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from random import Random
+from uuid import uuid4
+
+import pytest
+
+from tests.support.faults.model.checker import Walk, walk
+from tests.support.faults.model.hive_lake import HiveLake
+from tests.support.faults.model.scene import Scene
+from tests.support.faults.report import FaultReport
+from tests.support.faults.victims import Site
+from tests.support.metastore import HiveMetastore
+
+LONG = range(1, 11)
+"""Seeds of the long form."""
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in LONG])
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "flat"])
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_a_hive_table(site: Site, hive_metastore: HiveMetastore, fault_report: FaultReport, partitioned: bool, seed: int) -> None:
+    chosen = Walk.chosen(seed, (40 if partitioned else 20) if seed == 1 else 250)
+    database = f"model_{uuid4().hex}"
+    catalogs = site.home / "catalogs.yaml"
+    catalogs.write_text(
+        f"catalogs: [{{name: lake, type: hive, default-database: {database}, "
+        f"connection-params: {{uri: '{hive_metastore.uri}', warehouse: '{site.warehouse}'}}}}]"
+    )
+    placed = replace(site, catalogs=catalogs)
+    with ExitStack() as opened:
+        lake = opened.enter_context(closing(HiveLake(hive_metastore.uri, database, partitioned=partitioned)))
+        scene = Scene(placed, lake, opened.enter_context(placed.open()), Random(chosen.seed), placed)
+        walk(scene, chosen)
+    fault_report.note(f"model: hive: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")

@@ -1,0 +1,48 @@
+"""Random interleavings of all that can happen, checked after every step against a small model of the table."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.support.faults.cutting_proxy import cutting_proxy
+from tests.support.faults.model.checker import Walk, walk
+from tests.support.faults.model.folder_lake import FolderLake
+from tests.support.faults.model.iceberg_lake import IcebergLake
+from tests.support.faults.model.scene import Scene
+from tests.support.faults.report import FaultReport
+from tests.support.faults.victims import Site
+from tests.support.postgres import PostgresServer
+
+LONG = range(2, 42)
+"""Seeds of the long form."""
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
+def test_an_iceberg_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
+    chosen = Walk.chosen(seed, 80 if seed == 1 else 250)
+    with ExitStack() as opened:
+        lake = opened.enter_context(closing(IcebergLake(site)))
+        scene = Scene(site, lake, opened.enter_context(site.open()), Random(chosen.seed), site)
+        if not site.database_url.startswith("sqlite"):
+            server: PostgresServer = request.getfixturevalue("postgres")
+            hurried = f"{site.database_url}?options=-c%20idle_in_transaction_session_timeout%3D1s"
+            scene.victims = replace(site, database_url=hurried)
+            scene.proxy = opened.enter_context(cutting_proxy(server.port))
+            scene.cable = replace(site, database_url=hurried.replace(f":{server.port}/", f":{scene.proxy.port}/"))
+        walk(scene, chosen)
+    fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+def test_a_plain_folder(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
+    """Whoever dies may leave a part of what they wrote, until the same partitions are refreshed again."""
+    chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
+    with closing(FolderLake(site)) as lake, site.open() as workspace:
+        scene = Scene(site, lake, workspace, Random(chosen.seed), site)
+        walk(scene, chosen)
+    fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")

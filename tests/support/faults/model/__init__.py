@@ -1,0 +1,1 @@
+"""A model checker: random steps in real processes beside a small explicit model of a table."""

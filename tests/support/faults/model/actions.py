@@ -1,0 +1,339 @@
+"""The steps: each does one thing to the table, or to somebody who works on it, and says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, StageState
+from tests.support.faults.cutting_proxy import Wire
+from tests.support.faults.model.checks import observe
+from tests.support.faults.model.scene import DAYS, Held, Scene
+from tests.support.faults.model.state import Broken, without_empty
+from tests.support.faults.model.strikes import CALL, ENDING, FILE, NAMED, Running, Strike, begin_impatient, begin_struck
+from tests.support.faults.model.work import UNPLANNED, Outcome, Work, perform
+from tests.support.faults.victims import Site
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+AHEAD = (timedelta(), timedelta(), 3 * MINUTE, HOUR, DAY + HOUR, 3 * DAY, 9 * DAY, -10 * MINUTE, -DAY)
+"""Clocks of the maintenance."""
+
+SKEWS = (-5 * MINUTE, 5 * MINUTE, -MINUTE)
+"""Clocks of those who write."""
+
+FLAWS = ("fails", "truncated", UNPLANNED, "no result")
+MOST_RUNNING = 3
+LATEST = {"statement": 40, "sent": 9, FILE: 20, CALL: 60, "writing": 2}
+LATEST_OF_REFRESHES = LATEST | {"statement": 60, "sent": 13}
+"""How often a piece of work comes to a point, at most; a strike waits for one of these times."""
+
+
+def refresh(scene: Scene) -> str | None:
+    """Somebody refreshes, maybe on a machine with another clock, or by a job with a flaw."""
+    work = scene.new_refresh()
+    if scene.random.random() < 0.12:
+        work = replace(work, ahead=scene.random.choice(SKEWS))
+    if scene.random.random() < 0.12:
+        flaw = scene.random.choice(FLAWS)
+        work = replace(work, flaw=flaw if work.change.planned or flaw != UNPLANNED else "fails")
+    return _performed(scene, work, scene.expected(work))
+
+
+def rollback(scene: Scene) -> str | None:
+    """Somebody restores a version."""
+    work = scene.new_rollback()
+    return None if work is None else _performed(scene, work, scene.expected(work))
+
+
+def hold(scene: Scene) -> str | None:
+    """A refresh ends in quarantine."""
+    work = scene.new_refresh("hold")
+    told = _performed(scene, work, scene.expected(work))
+    if told.endswith(": held"):
+        scene.held[work.change.token] = Held(work.change, len(scene.state.made))
+    return told
+
+
+def publish(scene: Scene) -> str | None:
+    """Somebody publishes what is in quarantine."""
+    work = _decision(scene, "publish")
+    return None if work is None else _performed(scene, work, _published(scene, work))
+
+
+def reject(scene: Scene) -> str | None:
+    """Somebody gives up what is in quarantine."""
+    work = _decision(scene, "reject")
+    return None if work is None else _performed(scene, work)
+
+
+def sweep(scene: Scene) -> str | None:
+    """The maintenance runs, by any clock."""
+    return _performed(scene, Work("sweep", ahead=scene.random.choice(AHEAD)), {"done"})
+
+
+def strike_refresh(scene: Scene) -> str | None:
+    """A refresh is killed, stopped, or finds the disk full."""
+    return _struck(scene, scene.new_refresh(), ("kill", "kill", "kill", "stop", "stop", "stop", "full"))
+
+
+def strike_rollback(scene: Scene) -> str | None:
+    """A rollback is killed or stopped."""
+    work = scene.new_rollback()
+    return None if work is None else _struck(scene, work, ("kill", "stop"))
+
+
+def strike_decision(scene: Scene) -> str | None:
+    """Whoever publishes or gives up what is in quarantine is killed or stopped."""
+    work = _decision(scene, scene.random.choice(("publish", "publish", "reject")))
+    return None if work is None else _struck(scene, work, ("kill", "stop"))
+
+
+def strike_sweep(scene: Scene) -> str | None:
+    """The maintenance is killed or stopped."""
+    return _struck(scene, Work("sweep", ahead=scene.random.choice(AHEAD)), ("kill", "stop"))
+
+
+def wake(scene: Scene) -> str | None:
+    """Somebody who was stopped goes on."""
+    stopped = [running for running in scene.running if not running.is_stuck]
+    if not stopped:
+        return None
+    running = scene.random.choice(stopped)
+    running.child.wake()
+    return f"wake {running.work}: {_waited(scene, running)}"
+
+
+def kill_stopped(scene: Scene) -> str | None:
+    """Somebody who was stopped, or hangs on a silent wire, is killed."""
+    if not scene.running:
+        return None
+    running = scene.random.choice(scene.running)
+    running.kill()
+    scene.running.remove(running)
+    observe(scene, running.work.change.token, may_forget=False)
+    return f"kill {running.work}"
+
+
+def foreign_append(scene: Scene) -> str | None:
+    """Another engine adds a row."""
+    if not scene.state.made:
+        return None
+    day = scene.random.choice(DAYS)
+    row = (-len(scene.steps) - 1, scene.state.width)
+    scene.lake.append(scene.name, day, row)
+    scene.state.rows = without_empty({**scene.state.rows, day: (*scene.state.rows.get(day, ()), row)})
+    observe(scene, "", may_forget=False)
+    return f"another engine adds {row} to {day}"
+
+
+def foreign_delete(scene: Scene) -> str | None:
+    """Another engine deletes a day."""
+    if not scene.state.rows or not scene.lake.partitioned:
+        return None
+    day = scene.random.choice(sorted(scene.state.rows))
+    scene.lake.delete(scene.name, day)
+    scene.state.rows = {other: rows for other, rows in scene.state.rows.items() if other != day}
+    observe(scene, "", may_forget=False)
+    return f"another engine deletes {day}"
+
+
+def foreign_compaction(scene: Scene) -> str | None:
+    """Another engine writes all rows anew."""
+    if not scene.state.rows:
+        return None
+    scene.lake.compact(scene.name)
+    observe(scene, "", may_forget=False)
+    return "another engine compacts"
+
+
+def foreign_expiry(scene: Scene) -> str | None:
+    """Another engine expires snapshots."""
+    if not scene.state.made or not scene.lake.can_forget:
+        return None
+    keep = scene.random.choice((1, 1, 2, 5))
+    kept = scene.state.kept
+    scene.lake.forget(scene.name, keep)
+    scene.state.forgotten |= kept - {version.number for version in scene.lake.versions(scene.name)}
+    observe(scene, "", may_forget=True)
+    return f"another engine expires all but {keep} snapshots"
+
+
+def rename(scene: Scene) -> str | None:
+    """Somebody renames the table; the next refresh makes one of the old name."""
+    if not scene.state.made or not scene.lake.can_move:
+        return None
+    name = f"{scene.name}_{len(scene.steps)}"
+    table = scene.lake.table
+    scene.workspace.catalog(table.catalog).rename_table(ObjectPath(table.database, table.table), name)
+    scene.former[name] = scene.state
+    scene.begin_anew()
+    observe(scene, "", may_forget=False)
+    return f"rename to {name}"
+
+
+def drop(scene: Scene) -> str | None:
+    """Somebody drops the table."""
+    if not scene.state.made or not scene.lake.can_move:
+        return None
+    table = scene.lake.table
+    scene.workspace.catalog(table.catalog).drop_table(ObjectPath(table.database, table.table))
+    scene.begin_anew()
+    observe(scene, "", may_forget=False)
+    return "drop"
+
+
+def redefine(scene: Scene) -> str | None:
+    """Somebody changes the definition: its comment, how many versions it keeps, or its columns."""
+    scene.width += scene.width < 2 and scene.random.random() < 0.4
+    keep = scene.random.choice((3, 4))
+    scene.define(f"changed at step {len(scene.steps)}", keep)
+    return f"define with {scene.width} more columns, keep {keep} versions"
+
+
+def cut(scene: Scene) -> str | None:
+    """The connection breaks off in the commit: before the server got it, or before its answer was there."""
+    if scene.cable is None or scene.proxy is None:
+        return None
+    work = scene.new_refresh()
+    expected = scene.expected(work)
+    if scene.stages(HOLDING):
+        expected.add("ConflictError")  # it is the fence that is cut off; then nobody may go on
+    fault = scene.random.choice((_question_lost, _answer_lost))
+    scene.proxy.fault = fault
+    try:
+        return f"{fault.__name__}: {_performed(scene, work, expected, scene.cable)}"
+    finally:
+        scene.proxy.fault = None
+
+
+def silence(scene: Scene) -> str | None:
+    """The connection falls silent in the commit."""
+    if scene.cable is None or scene.proxy is None or len(scene.running) >= MOST_RUNNING:
+        return None
+    work = scene.new_refresh()
+    if scene.expected(work) != {"landed"} or scene.stages(HOLDING):
+        return None
+    scene.remember(work)
+    scene.struck.add(work.change.token)
+    scene.proxy.struck.clear()
+    scene.proxy.fault = _silent
+    scene.running.append(begin_impatient(scene.place(scene.cable), work))
+    if not scene.proxy.struck.wait(120):
+        raise Broken(f"{work} did not come to its commit")
+    observe(scene, work.change.token, may_forget=False)
+    return f"silence {work}"
+
+
+def _question_lost(wire: Wire, _: bytes) -> None:
+    wire.cut()
+
+
+def _answer_lost(wire: Wire, question: bytes) -> None:
+    wire.deliver(question)
+    wire.cut()
+
+
+def _silent(wire: Wire, _: bytes) -> None:
+    wire.silent = True
+
+
+def _performed(scene: Scene, work: Work, expected: set[str] | None = None, site: Site | None = None) -> str:
+    """Do a piece of work to which nothing happens, and look at what came of it."""
+    if work.kind in ("refresh", "hold", "rollback"):
+        scene.remember(work)
+    outcome = perform(scene.place(site), work)
+    _ended(scene, work, outcome)
+    if expected is not None and outcome.kind not in expected:
+        raise Broken(f"{work}: {outcome}, not {' or '.join(sorted(expected))}")
+    return f"{work}: {outcome}"
+
+
+def _struck(scene: Scene, work: Work, kinds: tuple[str, ...]) -> str | None:
+    """Begin a piece of work to which something happens."""
+    if len(scene.running) >= MOST_RUNNING:
+        return None
+    strikes = _strikes(scene, work, scene.random.choice(kinds))
+    if work.kind in ("refresh", "rollback"):
+        scene.remember(work)
+    scene.struck.add(work.change.token)
+    running = begin_struck(scene.place(scene.victims), work, strikes)
+    scene.running.append(running)
+    return f"{', then '.join(map(str, strikes))}: {work}: {_waited(scene, running)}"
+
+
+def _strikes(scene: Scene, work: Work, kind: str) -> list[Strike]:
+    random = scene.random
+    if kind == "full":
+        return [Strike(random.choice(("begin", "planned", "commit", "publishing")), kind)]
+    # Who is stopped within a transaction of SQLite keeps everybody waiting.
+    is_safe = kind == "kill" or not scene.site.database_url.startswith("sqlite")
+    ending = ENDING if scene.stages(UNFINISHED) else ()
+    point = random.choice((*NAMED.get(work.kind, ()), *ending, *(scene.lake.points if is_safe else (FILE,))))
+    latest = LATEST_OF_REFRESHES if work.kind == "refresh" else LATEST
+    first = Strike(point, kind, random.randint(1, latest.get(point, 1)))
+    if kind == "kill" or random.random() < 0.6:
+        return [first]
+    return [first, *_strikes(scene, work, random.choice(("kill", "stop")))][:2]
+
+
+def _waited(scene: Scene, running: Running) -> Outcome:
+    outcome = running.wait()
+    if outcome is None:
+        observe(scene, running.work.change.token, may_forget=running.work.kind == "sweep")
+        return Outcome("stopped")
+    scene.running.remove(running)
+    _ended(scene, running.work, outcome)
+    return outcome
+
+
+def _ended(scene: Scene, work: Work, outcome: Outcome) -> None:
+    observe(scene, work.change.token, may_forget=work.kind == "sweep")
+    scene.answered(work, outcome)
+    scene.counts[outcome.kind] += 1
+
+
+def _decision(scene: Scene, kind: str) -> Work | None:
+    """A decision on something that was in quarantine once, mostly on what is there now."""
+    waiting = [stage.token for stage in scene.stages((StageState.QUARANTINED,))]
+    tokens = waiting if waiting and scene.random.random() < 0.9 else sorted(scene.held)
+    if not tokens:
+        return None
+    return Work(kind, scene.held[scene.random.choice(tokens)].change)
+
+
+def _published(scene: Scene, work: Work) -> set[str] | None:
+    """How publishing has to end, as far as that can be said: when nothing came between, it lands."""
+    token = work.change.token
+    is_held = token in {stage.token for stage in scene.stages((StageState.QUARANTINED,))}
+    fits = token in scene.present and work.change.width >= scene.state.width
+    if is_held and fits and scene.held[token].planned_on == len(scene.state.made):
+        return scene.expected(work)
+    return None
+
+
+ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
+    refresh: 18,
+    strike_refresh: 24,
+    wake: 14,
+    sweep: 10,
+    strike_sweep: 6,
+    rollback: 5,
+    strike_rollback: 4,
+    hold: 6,
+    publish: 6,
+    strike_decision: 5,
+    reject: 2,
+    kill_stopped: 4,
+    foreign_append: 5,
+    foreign_delete: 3,
+    foreign_compaction: 3,
+    foreign_expiry: 3,
+    rename: 1,
+    drop: 1,
+    redefine: 3,
+    cut: 6,
+    silence: 2,
+}
+"""How often each is done, in proportion."""

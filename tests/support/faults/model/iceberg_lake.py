@@ -1,0 +1,160 @@
+"""Iceberg tables as PyIceberg sees and changes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, TOKEN
+from tests.support.faults.model.lake import Lake, Seen, rows_of
+from tests.support.faults.model.state import Row, Rows
+from tests.support.faults.model.strikes import FILE, WITHIN
+from tests.support.faults.victims import REVENUE, Site
+
+
+class IcebergLake(Lake):
+    """The Iceberg tables of a site."""
+
+    format = "iceberg"
+    can_forget = True
+    points = (*WITHIN, FILE)
+
+    def __init__(self, site: Site) -> None:
+        self._catalog = SqlCatalog(REVENUE.catalog, uri=site.database_url, warehouse=site.warehouse)
+        self._manifests: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def table(self) -> TableIdentifier:
+        """See :attr:`Lake.table`."""
+        return REVENUE
+
+    def load(self, name: str) -> Table | None:
+        """A table as it is now, once it has columns."""
+        try:
+            table = self._catalog.load_table((REVENUE.database, name))
+        except NoSuchTableError:
+            return None
+        return table if table.schema().fields else None
+
+    def versions(self, name: str) -> list[Seen]:
+        """See :meth:`Lake.versions`."""
+        table = self.load(name)
+        seen = [_seen(snapshot) for snapshot in (table.snapshots() if table is not None else ())]
+        return sorted(filter(None, seen), key=lambda version: version.number)
+
+    def rows(self, name: str, snapshot: str | None = None) -> Rows:
+        """See :meth:`Lake.rows`."""
+        table = self.load(name)
+        if table is None:
+            return {}
+        return rows_of(table.scan(snapshot_id=int(snapshot) if snapshot else None).to_arrow().to_pylist())
+
+    def problems(self, name: str) -> list[str]:
+        """See :meth:`Lake.problems`; times have to go forward, or Java and Rust refuse the table."""
+        table = self.load(name)
+        if table is None:
+            return []
+        times = [entry.timestamp_ms for entry in table.metadata.snapshot_log]
+        unsorted = ["the times of snapshots do not go forward"] if times != sorted(times) else []
+        return [*unsorted, *(f"{path} is missing" for path in sorted(self._data(table)) if not Path(path).exists())]
+
+    def left_over(self, name: str) -> list[str]:
+        """See :meth:`Lake.left_over`."""
+        table = self.load(name)
+        if table is None:
+            return []
+        logged = {_local(entry.metadata_file) for entry in table.metadata.metadata_log}
+        used = self._data(table) | logged | {_local(table.metadata_location)}
+        return [str(path) for path in Path(_local(table.location())).rglob("*") if path.is_file() and str(path) not in used]
+
+    def append(self, name: str, day: str, row: Row) -> None:
+        """See :meth:`Lake.append`."""
+        table = self._filled(name)
+        number, width = row
+        values = {"ds": [day], "n": [number]} | {f"c{place}": [number] for place in range(1, width + 1)}
+        with _at_latest(table):
+            table.append(pa.table(values, table.schema().as_arrow()))
+
+    def delete(self, name: str, day: str) -> None:
+        """See :meth:`Lake.delete`."""
+        table = self._filled(name)
+        with _at_latest(table):
+            table.delete(f"ds == '{day}'")
+
+    def compact(self, name: str) -> None:
+        """See :meth:`Lake.compact`."""
+        table = self._filled(name)
+        with _at_latest(table):
+            table.overwrite(table.scan().to_arrow())
+
+    def forget(self, name: str, keep: int) -> None:
+        """See :meth:`Lake.forget`."""
+        table = self._filled(name)
+        old = [snapshot.snapshot_id for snapshot in table.snapshots()[:-keep]]
+        named = {reference.snapshot_id for reference in table.metadata.refs.values()}
+        if chosen := [snapshot for snapshot in old if snapshot not in named]:
+            table.maintenance.expire_snapshots().by_ids(chosen).commit()
+
+    def close(self) -> None:
+        """See :meth:`Lake.close`."""
+        self._catalog.engine.dispose()
+
+    def _filled(self, name: str) -> Table:
+        table = self.load(name)
+        if table is None:
+            raise ValueError(f"{name} has no version yet")
+        return table
+
+    def _data(self, table: Table) -> set[str]:
+        """Every manifest list, manifest and data file that a snapshot leads to."""
+        used: set[str] = set()
+        for snapshot in table.snapshots():
+            used.add(_local(snapshot.manifest_list))
+            with suppress(FileNotFoundError):  # the caller misses it
+                for manifest in snapshot.manifests(table.io):
+                    used |= {_local(manifest.manifest_path), *self._files(manifest, table)}
+        return used
+
+    def _files(self, manifest: ManifestFile, table: Table) -> tuple[str, ...]:
+        if (files := self._manifests.get(manifest.manifest_path)) is None:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            files = tuple(_local(entry.data_file.file_path) for entry in entries)
+            self._manifests[manifest.manifest_path] = files
+        return files
+
+
+@contextmanager
+def _at_latest(table: Table) -> Iterator[None]:
+    """Engines other than PyIceberg let no snapshot be older than the one before it."""
+    right = time.time
+    latest = max((table.metadata.last_updated_ms, *(entry.timestamp_ms for entry in table.metadata.snapshot_log)))
+    behind = max(0.0, latest / 1000 - right() + 0.1)
+    time.time = lambda: right() + behind
+    try:
+        yield
+    finally:
+        time.time = right
+
+
+def _seen(snapshot: Snapshot) -> Seen | None:
+    """The version of a snapshot; ``None`` when it is none of ours."""
+    told = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    if TOKEN not in told:
+        return None
+    fresh = datetime.fromisoformat(told[DATA_TIMESTAMP]) if DATA_TIMESTAMP in told else None
+    return Seen(int(told[NUMBER]), told[TOKEN], fresh, str(snapshot.snapshot_id))
+
+
+def _local(uri: str) -> str:
+    return uri.removeprefix("file://")
