@@ -159,6 +159,10 @@ class LakeTable(ABC):
         """The stage of one refresh; touches nothing yet."""
 
     @abstractmethod
+    def folder(self) -> str | None:
+        """URI of the folder with all stages and files of the table, without a slash at the end; ``None`` when there is none."""
+
+    @abstractmethod
     def current(self) -> Version | None:
         """The current version; ``None`` before the first commit."""
 

@@ -253,6 +253,10 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    def installation(self) -> str:
+        """Which installation this is: the same as long as what the ledger is kept in, and of a copy of that, too."""
+
+    @abstractmethod
     def tables(self) -> list[TableIdentifier]:
         """Every table that was ever refreshed, sorted."""
 

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Unpack
+from uuid import uuid4
 
 from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, text, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import refreshes, stages, table_locks
+from airflow_dynamic_tables.clients.database.tables import installation, refreshes, stages, table_locks
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -174,6 +175,16 @@ class SqlLedger(Ledger):
         """See :meth:`Ledger.source_states`."""
         with self._database.transaction() as connection:
             return read_states(connection, token)
+
+    def installation(self) -> str:
+        """See :meth:`Ledger.installation`."""
+        with self._database.transaction() as connection:
+            known = connection.scalar(select(installation.c.id).order_by(installation.c.id))
+            if known is not None:
+                return str(known)
+            made = str(uuid4())  # somebody deleted it, as one does in a copy
+            connection.execute(insert(installation).values(id=made))
+            return made
 
     def tables(self) -> list[TableIdentifier]:
         """See :meth:`Ledger.tables`."""

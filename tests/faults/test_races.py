@@ -56,9 +56,25 @@ def test_races(site: Site, fault_report: FaultReport, processes: int, rounds: in
         assert all(won) if KINDS[turn % len(KINDS)] == "a partition each" else any(won)
 
 
-def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> None:
+def check_all_land(site: Site, days: dict[str, list[int]]) -> None:
+    """Fourteen write a partition each at once.
+
+    :param days: what the table holds already.
+    """
     answers = race(site, [[Attempt(f"t{n}", {str(n): [n]}, f"process {n}", (str(n),))] for n in range(14)])
     assert {token: error for token, (_, error) in answers.items() if error} == {}
     with site.open() as workspace:
-        assert content(workspace) == {str(n): [n] for n in sorted(range(14), key=str)}
+        assert content(workspace) == dict(sorted({**days, **{str(n): [n] for n in range(14)}}.items()))
         check_all_settled(site, workspace)
+
+
+def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> None:
+    check_all_land(site, {})
+
+
+@pytest.mark.long
+def test_they_do_so_in_a_table_of_five_hundred_versions(site: Site) -> None:
+    race(site, [[Attempt(f"before{n}", {"old": [n]}, "before", ("old",)) for n in range(500)]])
+    with site.open() as workspace:
+        assert len(versions(workspace)) == 500
+    check_all_land(site, {"old": [499]})

@@ -79,6 +79,9 @@ catalog_statistics = Table(
 )
 """One row a table, of formats that do not know their own: statistics of the table and of its columns."""
 
+installation = Table("dt_installation", metadata, Column("id", String(64), primary_key=True))
+"""One row, made with the table: which installation this is. In a copy it is deleted, so that another one is made."""
+
 table_locks = Table("dt_table_locks", metadata, Column("table_name", String(767), primary_key=True))
 """One row a table, locked while its stages are opened: overlapping partition sets are no unique key."""
 

@@ -63,6 +63,10 @@ class FolderTable(LakeTable):
         """See :meth:`LakeTable.stage`."""
         return FolderStagedTable(self._folder, token)
 
+    def folder(self) -> str:
+        """See :meth:`LakeTable.folder`."""
+        return self._folder.location
+
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return self._folder.current()
@@ -183,9 +187,10 @@ class FolderStagedTable(StagedTable):
         """Put in the staged files, then take out the old ones of the same partitions."""
         data = f"{self.begin()}/data"
         old = [file for file in self._folder.files() if request.partitions.covers(self._folder.partition(file))]
-        for file in staged:
-            move_file(file, self._folder.location + file[len(data) :])
-        delete_files(self._folder.location, old)
+        targets = {file: self._folder.location + file[len(data) :] for file in staged}
+        for file, target in targets.items():
+            move_file(file, target)
+        delete_files(self._folder.location, sorted(set(old) - set(targets.values())))
 
     def _record(self, request: CommitRequest, columns: Sequence[Column]) -> Version:
         # Without its record nobody knows which version the rows are of, though they are there.

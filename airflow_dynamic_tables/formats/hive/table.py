@@ -42,6 +42,11 @@ class HiveTable(LakeTable):
         """See :meth:`LakeTable.stage`."""
         return HiveStagedTable(self._metastore, self._path, self._format, token)
 
+    def folder(self) -> str | None:
+        """See :meth:`LakeTable.folder`."""
+        table = tables.load(self._metastore, self._path)
+        return tables.root(table) if table is not None else None
+
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return next(reversed(self.versions()), None)

@@ -44,6 +44,11 @@ class IcebergTable(LakeTable):
         """See :meth:`LakeTable.stage`."""
         return IcebergStagedTable(self._store, self._path, token)
 
+    def folder(self) -> str | None:
+        """See :meth:`LakeTable.folder`."""
+        table = tables.load(self._store, self._path)
+        return table.location().rstrip("/") if table is not None else None
+
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return tables.current(tables.load(self._store, self._path))

@@ -12,6 +12,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.services.stages.marks import other_marks, shared
 from airflow_dynamic_tables.services.tables.forgetting import forget_versions
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -47,22 +49,25 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     table = workspace.table(identifier, entry.format)
     snapshots = forget_versions(workspace, identifier, table, Retention.parse(entry.options))
     try:
-        deleted = table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, identifier))
+        deleted = table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, identifier, table))
     except ConflictError as error:
-        log.info("%s", error)
+        log.warning("%s", error)
         deleted = Deleted()
     return Expired(snapshots, deleted.files, deleted.bytes)
 
 
-def _held(workspace: Workspace, table: TableIdentifier) -> set[str]:
+def _held(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> set[str]:
     """Folders of the table's unfinished stages.
 
-    :raises ConflictError: while a version is being restored, which may refer to any file.
+    :raises ConflictError: while a version is being restored, which may refer to any file; or when another installation refreshes
+        the table, whose stages nobody here knows.
     """
+    if strangers := other_marks(workspace, table):
+        raise ConflictError(f"{shared(identifier, strangers)} Until then none of its files is deleted.")
     folders = set()
-    for stage in workspace.ledger.list_stages(table):
+    for stage in workspace.ledger.list_stages(identifier):
         refresh = workspace.ledger.get_refresh(stage.token)
         if refresh is not None and refresh.action is RefreshAction.ROLLBACK:
-            raise ConflictError(f"An earlier version of {table} is being restored; its files are looked at next time.")
+            raise ConflictError(f"An earlier version of {identifier} is being restored; its files are looked at next time.")
         folders.add(stage.location)
     return folders

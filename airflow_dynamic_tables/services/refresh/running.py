@@ -36,6 +36,7 @@ from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
+from airflow_dynamic_tables.services.stages.marks import leave_mark
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages.settling import abort, record_landed, settle
@@ -188,6 +189,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
         report=ReportState.DUE if request.is_reported else None,
     )
     workspace.ledger.record(refresh)
+    leave_mark(workspace, stage.table, table)
     if skipped := overtaken(request, stage.partitions, current):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped

@@ -25,6 +25,7 @@ SCHEMA = {
     "dt_alembic_version",
     "dt_databases",
     "dt_functions",
+    "dt_installation",
     "dt_partitions",
     "dt_refreshes",
     "dt_source_states",

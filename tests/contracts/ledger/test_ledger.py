@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import select
 
 from airflow_dynamic_tables.clients.database import migrations
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.database.tables import metadata
+from airflow_dynamic_tables.clients.database.tables import installation, metadata
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
@@ -298,6 +299,21 @@ class TestStages:
             ledger.renew_lease("t1", NOON + timedelta(hours=1))
         with pytest.raises(ConflictError):
             ledger.renew_lease("unknown", NOON)
+
+
+class TestInstallation:
+    def test_it_has_an_identity_from_the_beginning_and_keeps_it(self, url: str, ledger: SqlLedger) -> None:
+        take_back(url, "0007")
+        Database(url).upgrade()
+        with Database(url).transaction() as connection:
+            (made,) = connection.scalars(select(installation.c.id))
+        assert ledger.installation() == SqlLedger(Database(url)).installation() == made
+
+    def test_whoever_deletes_it_in_a_copy_gets_another_one(self, url: str, ledger: SqlLedger) -> None:
+        before = ledger.installation()
+        with Database(url).transaction() as connection:
+            connection.execute(installation.delete())
+        assert ledger.installation() == ledger.installation() != before
 
 
 class TestSourceStates:

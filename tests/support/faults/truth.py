@@ -63,12 +63,12 @@ def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
 
 
 def _in_stages(site: Site, *, withdirs: bool) -> Iterator[tuple[str, str]]:
-    """Everything below the tables but their metadata, and its stage: a folder of data is named after its token."""
+    """Everything below the tables but metadata and marks, and its stage: a folder of data is named after its token."""
     system, warehouse = url_to_fs(site.warehouse)
     system.invalidate_cache()
     for path in system.find(warehouse, withdirs=withdirs):
         match path.removeprefix(warehouse).split("/")[1:]:
-            case [_, _, _, "metadata", *_] | [_, _, _, "data"]:
+            case [_, _, _, "metadata" | "_installations", *_] | [_, _, _, "data"]:
                 pass
             case [_, _, _, "data", stage, *_] | [_, _, _, stage, *_]:
                 yield path, stage

@@ -63,6 +63,9 @@ class ToyTable(LakeTable):
     def stage(self, token: str) -> ToyStage:
         return ToyStage(self, token)
 
+    def folder(self) -> str:
+        return self.location
+
     def current(self) -> Version | None:
         return next((state.version for state in self.states()), None)
 

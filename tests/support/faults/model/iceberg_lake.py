@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, TOKEN
+from airflow_dynamic_tables.services.stages.marks import MARKS
 from tests.support.faults.model.lake import Lake, Seen, rows_of
 from tests.support.faults.model.state import Row, Rows
 from tests.support.faults.model.strikes import FILE, WITHIN
@@ -76,7 +77,8 @@ class IcebergLake(Lake):
             return []
         logged = {_local(entry.metadata_file) for entry in table.metadata.metadata_log}
         used = self._data(table) | logged | {_local(table.metadata_location)}
-        return [str(path) for path in Path(_local(table.location())).rglob("*") if path.is_file() and str(path) not in used]
+        files = (path for path in Path(_local(table.location())).rglob("*") if path.is_file() and path.parent.name != MARKS)
+        return [str(path) for path in files if str(path) not in used]
 
     def append(self, name: str, day: str, row: Row) -> None:
         """See :meth:`Lake.append`."""
