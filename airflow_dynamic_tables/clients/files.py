@@ -43,7 +43,8 @@ def write_text(uri: str, text: str) -> None:
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
             system.write_text(path, text, encoding="utf-8")
     except OSError as error:
-        raise CatalogUnavailableError(f"{uri} cannot be written: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise CatalogUnavailableError(f"{uri} cannot be written: {reason}; check room and permissions there.") from error
 
 
 def open_file(uri: str) -> Any:

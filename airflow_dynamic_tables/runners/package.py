@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import airflow_dynamic_tables
@@ -43,8 +44,10 @@ def _private_folder() -> Path:
     :raises ConfigurationError: when somebody else made it first: the job would run what they put there.
     """
     folder = Path(tempfile.gettempdir()) / f"airflow-dynamic-tables-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     status = folder.lstat()
     if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-        raise ConfigurationError(f"{folder} belongs to another user or is writable by others; remove it, or set TMPDIR.")
+        mistake = "is no folder, belongs to another user or is writable by others"
+        raise ConfigurationError(f"{folder} {mistake}; remove it, or set TMPDIR.")
     return folder

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -75,15 +75,7 @@ class SparkSubmitRunner(Runner):
         check_java(environ)
         command = spark_submit_command(find_spark_submit(environ), plan.plan_location, self.settings, self.master)
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
-        with subprocess.Popen(
-            command,
-            env=spark_environment(environ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as self._process:
+        with _started(command, spark_environment(environ)) as self._process:
             try:
                 for line in self._process.stdout or ():
                     tail.append(line.rstrip("\n"))
@@ -99,6 +91,26 @@ class SparkSubmitRunner(Runner):
         """See :meth:`Runner.stop`."""
         if self._process is not None and self._process.poll() is None:
             _kill(self._process)
+
+
+def _started(command: list[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
+    """spark-submit, in a process group of its own.
+
+    :raises ConfigurationError: when it cannot be executed, or its arguments and variables are too long.
+    """
+    try:
+        return subprocess.Popen(
+            command,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        todo = "check that it may be executed, and the length of 'conf' and 'env_vars'"
+        raise ConfigurationError(f"{command[0]} cannot be started: {error.strerror}; {todo}.") from error
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

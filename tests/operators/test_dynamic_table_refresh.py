@@ -109,6 +109,22 @@ def test_an_unreachable_catalog_may_be_back_for_the_next_try(home: Path, monkeyp
     assert str(error).startswith("Cannot reach postgresql")
 
 
+def test_a_state_that_is_no_database_says_what_to_do(home: Path) -> None:
+    (home / "dynamic_tables").mkdir()
+    (home / "dynamic_tables" / "state.db").write_text("nonsense\n" * 1000)
+    assert str(failure_of(operator_of(home))).endswith(
+        "refused: file is not a database; restore the file from a backup, or name another one."
+    )
+
+
+def test_a_warehouse_that_is_a_file_says_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("DYNAMIC_TABLES_WAREHOUSE", str(home / "file"))
+    error = failure_of(operator_of(home, "parent"))
+    assert not isinstance(error, AirflowFailException), "the folder may be there at the next try"
+    assert str(error).endswith("check that the warehouse is a folder with room that this process may write to.")
+
+
 def test_a_missing_catalog_connection(home: Path) -> None:
     assert "Connection 'nowhere' does not exist" in str(failure_of(operator_of(home, catalog_conn_id="nowhere")))
 

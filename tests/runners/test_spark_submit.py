@@ -11,7 +11,7 @@ import pytest
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 
 
@@ -57,3 +57,15 @@ def test_the_jobs_own_words_come_first(plan: RefreshPlan, submit: Path, tmp_path
     with pytest.raises(JobFailedError, match=r"^no such column$") as raised:
         SparkSubmitRunner(SparkSettings(), "local[1]").run(plan, {})
     assert (raised.value.application_id, raised.value.log_tail) == ("app-1", "SomeException: at length")
+
+
+def test_a_program_that_cannot_be_started(plan: RefreshPlan, submit: Path) -> None:
+    submit.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="/spark-submit cannot be started: Permission denied; check that it may be exec"):
+        SparkSubmitRunner(SparkSettings(), "local").run(plan, {})
+    submit.chmod(0o700)
+    settings = SparkSettings(conf={"spark.long": "x" * 10**7})
+    with pytest.raises(
+        ConfigurationError, match=r"/spark-submit cannot be started: Argument list too long; .* the length of 'conf'"
+    ):
+        SparkSubmitRunner(settings, "local").run(plan, {})

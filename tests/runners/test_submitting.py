@@ -50,6 +50,15 @@ def test_a_link_is_refused(temporary: Path) -> None:
         application_zip()
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_is_no_folder_is_refused(temporary: Path, is_link: bool) -> None:
+    folder = application_zip().parent
+    folder.rename(temporary / "elsewhere")
+    folder.symlink_to(temporary / "nowhere") if is_link else folder.touch(mode=0o600)
+    with pytest.raises(ConfigurationError, match=r"is no folder, .*; remove it, or set TMPDIR\.$"):
+        application_zip()
+
+
 def test_the_settings_of_a_definition_become_options() -> None:
     settings = SparkSettings(conf={"spark.executor.memory": "4g"}, deploy_mode="cluster", num_executors=3, py_files="extra.zip")
     command = spark_submit_command("spark-submit", "s3a://lake/stage/_plan.json", settings, "yarn")

@@ -2,60 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from airflow_dynamic_tables.core.refresh.spark_settings import FIXED, TIME_ZONE
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Scalar
+
+
+def _check_argument(value: str) -> str:
+    """What stands on a command line or in an environment, where the system takes no NUL."""
+    if "\0" in value:
+        raise ValueError("the character NUL cannot be passed to spark-submit; remove it")
+    return value
+
+
+def _check_variable(name: str) -> str:
+    if "=" in name:
+        raise ValueError(f"{name!r} cannot be the name of an environment variable: it has a '='")
+    return name
+
+
+Argument = Annotated[Name, AfterValidator(_check_argument)]
+
+
+Value = Annotated[Scalar, AfterValidator(_check_argument)]
+
+
+Variable = Annotated[Argument, AfterValidator(_check_variable)]
 
 
 class SparkDeclaration(Declaration):
     """How the Spark job is submitted; what is left out comes from the Airflow connection."""
 
-    conn_id: Name | None = None
+    conn_id: Argument | None = None
     """Airflow connection of type Spark; default `spark_default`."""
-    conf: Options = Field(default_factory=dict)
+    conf: dict[Argument, Value] = Field(default_factory=dict)
     """Spark configuration, e.g. `spark.executor.memory: 4g`."""
     deploy_mode: Literal["client", "cluster"] | None = None
     """Where the driver runs."""
-    yarn_queue: Name | None = None
+    yarn_queue: Argument | None = None
     """YARN queue."""
     num_executors: int | None = Field(default=None, ge=1)
     """Number of executors."""
     executor_cores: int | None = Field(default=None, ge=1)
     """Cores of an executor."""
-    executor_memory: Name | None = None
+    executor_memory: Argument | None = None
     """Memory of an executor, e.g. `4g`."""
     total_executor_cores: int | None = Field(default=None, ge=1)
     """Cores of all executors together (standalone)."""
-    driver_memory: Name | None = None
+    driver_memory: Argument | None = None
     """Memory of the driver, e.g. `2g`."""
-    packages: Name | None = None
+    packages: Argument | None = None
     """Maven coordinates of jars, separated by commas."""
-    exclude_packages: Name | None = None
+    exclude_packages: Argument | None = None
     """Maven coordinates to leave out, separated by commas."""
-    repositories: Name | None = None
+    repositories: Argument | None = None
     """Maven repositories, separated by commas."""
-    jars: Name | None = None
+    jars: Argument | None = None
     """Jars, separated by commas."""
-    files: Name | None = None
+    files: Argument | None = None
     """Files for every executor, separated by commas."""
-    py_files: Name | None = None
+    py_files: Argument | None = None
     """Python files or zips besides this package, separated by commas."""
-    archives: Name | None = None
+    archives: Argument | None = None
     """Archives that every executor unpacks, separated by commas."""
-    driver_class_path: Name | None = None
+    driver_class_path: Argument | None = None
     """Class path of the driver."""
-    properties_file: Name | None = None
+    properties_file: Argument | None = None
     """File of Spark properties."""
-    proxy_user: Name | None = None
+    proxy_user: Argument | None = None
     """User to impersonate."""
-    principal: Name | None = None
+    principal: Argument | None = None
     """Kerberos principal."""
-    keytab: Name | None = None
+    keytab: Argument | None = None
     """Kerberos keytab."""
-    env_vars: Options = Field(default_factory=dict)
+    env_vars: dict[Variable, Value] = Field(default_factory=dict)
     """Environment variables of spark-submit."""
 
     @field_validator("conf")

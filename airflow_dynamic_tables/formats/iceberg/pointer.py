@@ -49,4 +49,5 @@ def preparing(path: ObjectPath) -> Iterator[None]:
 
 
 def _untouched(path: ObjectPath, error: OSError) -> CommitRejectedError:
-    return CommitRejectedError(f"The metadata of {path} could not be written: {error}; its last version is untouched.")
+    todo = "check that the warehouse is a folder with room that this process may write to"
+    return CommitRejectedError(f"The metadata of {path} could not be written, its last version is untouched: {error}; {todo}.")
