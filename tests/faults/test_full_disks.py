@@ -9,12 +9,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
@@ -178,5 +179,32 @@ def test_files_that_cannot_be_deleted_are_in_nobodys_way(site: Site, fault_repor
         assert sweep(site).kept == ("struck",)
     assert sweep(site).aborted == ("struck",)
     with site.open() as workspace:
+        assert content(workspace) == {"1": [10], "2": [2]}
+        check_all_settled(site, workspace)
+
+
+def test_a_commit_that_cannot_be_fenced_off_is_in_the_way_until_it_can(site: Site, fault_report: FaultReport) -> None:
+    """Its owner died, and the fence is a snapshot, whose metadata nobody can write: until then it may still land."""
+    refresh(site, BASE)
+    with site.open() as workspace:
+        begun = begin(workspace, site.request(STRUCK))
+        assert not isinstance(begun, Skipped)
+        STRUCK.job(begun.plan)
+        workspace.ledger.move_stage("struck", (StageState.OPEN,), StageState.COMMITTING)
+        workspace.ledger.renew_lease("struck", workspace.now() - timedelta(seconds=1))
+    fault_report.injected("permission denied")
+    heir = replace(STRUCK, token="heir", owner="somebody else")
+    with unlocked_afterwards(table_folder(site) / "metadata") as folder:
+        lock(folder)
+        for _ in range(2):
+            with pytest.raises(ConflictError, match="stage struck may still land: "):
+                refresh(site, heir)
+        assert sweep(site).kept == ("struck",)
+        assert len(data_files(site, "struck")) == 3, "plan, result and a file of data"
+    assert refresh(site, heir).number == 2
+    with site.open() as workspace:
+        stage = workspace.ledger.get_stage("struck")
+        assert stage is not None
+        assert stage.state is StageState.ABORTED
         assert content(workspace) == {"1": [10], "2": [2]}
         check_all_settled(site, workspace)

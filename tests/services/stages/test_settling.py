@@ -14,9 +14,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
-from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -69,7 +67,7 @@ def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
     """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to FENCING."""
     read_before = stage_of(workspace)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "record_landed", lambda *_: None)
+        patch.setattr(refreshing, "tell_landed", lambda *_: False)
         commit(workspace, attempt, refreshing.Steps())
     workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.FENCING)
     assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
@@ -145,30 +143,6 @@ def test_an_older_refresh_does_not_land_over_one_that_was_believed_dead(
     refresh = workspace.ledger.get_refresh("t2")
     assert refresh is not None
     assert (refresh.state, refresh.reason_code) == (RefreshState.SKIPPED, ReasonCode.ALREADY_FRESH)
-
-
-def test_what_could_not_be_fenced_off_is_in_the_way_until_it_is(
-    workspace: Workspace, request_: RefreshRequest, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(_: object) -> bool:
-        raise CommitRejectedError("no space left on device")
-
-    commit(workspace, attempt, refreshing.Steps())
-    again = replace(request_, token="t2", schedule_time=utc_now())
-    begun = begin(workspace, again)
-    assert isinstance(begun, Attempt)
-    write_numbers(begun.plan, (7, 8))
-    workspace.ledger.move_stage("t2", (StageState.OPEN,), StageState.COMMITTING)
-    workspace.ledger.renew_lease("t2", utc_now() - timedelta(seconds=1))
-    heir = replace(request_, token="t3", owner="somebody else", schedule_time=utc_now())
-    with monkeypatch.context() as full_disk:
-        full_disk.setattr(IcebergStagedTable, "fence", no_room)
-        for _ in range(2):
-            with pytest.raises(ConflictError, match="stage t2 may still land: no space left on device"):
-                run(workspace, heir, write_numbers)
-        assert sweep(workspace).kept == ("t2",)
-    assert isinstance(run(workspace, heir, write_numbers), Version)
-    assert [stage.token for stage in workspace.ledger.list_stages(states=(StageState.ABORTED,))] == ["t2"]
 
 
 def test_a_table_that_is_dropped_while_it_is_refreshed_stays_dropped_until_the_next_refresh(
