@@ -87,6 +87,14 @@ class RowCounts:
         return cls(replaced, len(held), rows.total(), len(rows))
 
 
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A version that was committed, and that somebody else took away again; ``how`` says what is known of that."""
+
+    version: Version
+    how: str
+
+
 class StagedTable(ABC):
     """The stage of one refresh of one table, known by its token. Every method is idempotent."""
 
@@ -138,9 +146,10 @@ class StagedTable(ABC):
         """
 
     @abstractmethod
-    def abort(self) -> None:
+    def abort(self, location: str | None = None) -> None:
         """Delete the stage's files; missing ones are fine. Never called while the commit might still land.
 
+        :param location: where :meth:`begin` said that the stage is, for formats that cannot tell any more when the table is gone.
         :raises ConflictError: when a format sees that the table reads them all the same; then they stay.
         """
 
@@ -165,6 +174,13 @@ class LakeTable(ABC):
     @abstractmethod
     def current(self) -> Version | None:
         """The current version; ``None`` before the first commit."""
+
+    def undone(self) -> Undone | None:
+        """The version that was committed last, if its rows are not the table's any more though nothing of ours took its place.
+
+        That can be where a table has no compare-and-swap that other engines use, too.
+        """
+        return None
 
     @abstractmethod
     def versions(self) -> list[Version]:

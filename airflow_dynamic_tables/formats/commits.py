@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, DynamicTableError, StageRejectedError
-from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.formats.base import CommitRequest
 
 TOKEN = "dynamic-tables.token"
 """Property of a version that says which refresh made it."""
@@ -67,17 +67,6 @@ def until_done(
         retry_error_callback=give_up,
     )
     return cast(_T, retrying(attempt))
-
-
-def landed(staged: StagedTable, path: object) -> Version:
-    """The version of a commit that was accepted.
-
-    :raises CommitUnknownError: when the table does not have it.
-    """
-    version = staged.outcome()
-    if version is None:
-        raise CommitUnknownError(f"The commit of {path} was accepted but is not in the table.")
-    return version
 
 
 def unknown(path: object, error: BaseException) -> CommitUnknownError:

@@ -85,10 +85,11 @@ class Stage:
 
 
 class RefreshState(StrEnum):
-    """How a refresh stands or ended."""
+    """How a refresh stands or ended; UNDONE when it succeeded and another engine took its version away again."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
+    UNDONE = "UNDONE"
     FAILED = "FAILED"
     ABORTED = "ABORTED"
     SKIPPED = "SKIPPED"

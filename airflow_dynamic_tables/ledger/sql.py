@@ -30,7 +30,7 @@ from airflow_dynamic_tables.ledger.base import (
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 
 _OWNED = (StageState.OPEN, StageState.COMMITTING)
-_FINISHED = (RefreshState.SUCCEEDED, RefreshState.FAILED, RefreshState.ABORTED, RefreshState.SKIPPED)
+_FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
 class SqlLedger(Ledger):

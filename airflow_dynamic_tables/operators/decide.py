@@ -17,7 +17,7 @@ from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
-from airflow_dynamic_tables.services.stages.settling import reconcile
+from airflow_dynamic_tables.services.stages.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
 
@@ -98,9 +98,10 @@ class DecideOperator(BaseOperator):
             user = (event.get("responded_by_user") or {}).get("name") or "somebody"
             reject(workspace, stage.token, f"aborted by {user} in Airflow")
         version = publish(workspace, stage.token) if PUBLISH in answer else reconcile(workspace, stage.token)
-        refresh = workspace.ledger.get_refresh(stage.token)
         if version is not None:
+            refresh = recorded_refresh(workspace, version)
             return report_commit(context, self.outlets, version, refresh, refresh.schedule_time if refresh else None)
+        refresh = workspace.ledger.get_refresh(stage.token)
         if stage.state is StageState.QUARANTINED and not answer:
             self._ask(context, stage, refresh.error or "" if refresh else "")
         reason = refresh.error if refresh else "nobody knows why"

@@ -50,7 +50,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.stages.settling import abort
+from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
@@ -247,12 +247,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         return list(getattr(self._hook, "_last_submit_log_lines", ()))
 
     def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
-        try:
-            refresh = workspace.ledger.get_refresh(request.token)
-        except DynamicTableError:
-            # The table has the version, so the refresh succeeded; the callback or the next refresh completes the ledger.
-            self.log.exception("Version %s of %s landed, but the ledger cannot be asked.", version.number, self.table.identifier)
-            refresh = None
-            if version.partitions is None:
-                version = replace(version, partitions=requested_partitions(request))
+        refresh = recorded_refresh(workspace, version)
+        if refresh is None and version.partitions is None:
+            version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self.outlets, version, refresh, request.schedule_time)

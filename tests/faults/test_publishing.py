@@ -6,13 +6,11 @@ import pytest
 
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.refresh.attempts import Attempt as Begun
-from airflow_dynamic_tables.services.refresh.running import begin
-from airflow_dynamic_tables.services.stages.quarantine import publish, quarantine
+from airflow_dynamic_tables.services.stages.quarantine import publish
 from tests.faults.test_kills import kill
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content
-from tests.support.faults.victims import Attempt, Site, refresh, sweep
+from tests.support.faults.victims import Attempt, Site, leave_in_quarantine, refresh, sweep
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 HELD = Attempt("held", {"1": [10]}, planned=("1",))
@@ -28,12 +26,7 @@ def publish_at(site: Site) -> Version:
 def quarantined(site: Site) -> str:
     """The token of a stage in quarantine, beside a version that it was planned on."""
     refresh(site, BASE)
-    with site.open() as workspace:
-        begun = begin(workspace, site.request(HELD))
-        assert isinstance(begun, Begun)
-        HELD.job(begun.plan)
-        workspace.ledger.update_refresh(HELD.token, rows=1)  # as does the check that finds too few
-        quarantine(workspace, HELD.token, "too few rows", {})
+    leave_in_quarantine(site, HELD)
     return HELD.token
 
 

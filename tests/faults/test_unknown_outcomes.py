@@ -12,13 +12,23 @@ import psycopg
 import pytest
 
 from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.stages import leases
+from airflow_dynamic_tables.services.stages.quarantine import publish
 from tests.support.faults.cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files, versions
-from tests.support.faults.victims import Attempt, Site, refresh, start, sweep, when_leases_are_over
+from tests.support.faults.victims import (
+    Attempt,
+    Site,
+    leave_in_quarantine,
+    refresh,
+    start,
+    sweep,
+    when_leases_are_over,
+)
 from tests.support.postgres import PostgresServer, running_postgres
 
 pytestmark = pytest.mark.postgres
@@ -141,6 +151,54 @@ def test_a_server_that_is_back_knows_the_outcome(
             check_all_settled(cable.site, workspace)
         refresh(cable.site, NEXT)
         assert content(workspace) == dict(sorted({**seen, "3": [30]}.items()))
+        check_all_settled(cable.site, workspace)
+
+
+@pytest.mark.parametrize("step", [Step.PUBLISHED, Step.COMPLETED])
+def test_a_server_that_stops_right_after_the_commit_leaves_it_green(
+    cable: Cable, monkeypatch: pytest.MonkeyPatch, fault_report: FaultReport, step: Step
+) -> None:
+    """Whether the ledger can be told or not: the table has the version."""
+    refresh(cable.site, BASE)
+
+    def stop(reached: Step, token: str) -> None:
+        trace(reached, token)
+        if reached is step:
+            cable.server.stop()
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("airflow_dynamic_tables.services.refresh.running.trace", stop)
+            assert refresh(cable.site, LOST).number == 2
+        fault_report.injected("server stopped")
+    finally:
+        cable.server.start()
+    with cable.site.open() as workspace:
+        assert content(workspace) == {"1": [10], "2": [2], "3": [3]}
+        refresh(cable.site, NEXT)
+        check_all_settled(cable.site, workspace)
+
+
+@pytest.mark.parametrize("fault", ["down_before", "down_after", "question_lost", "answer_lost"])
+def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_report: FaultReport, fault: str) -> None:
+    """It is published, or in quarantine as before; its files stay until that is known."""
+    refresh(cable.site, BASE)
+    leave_in_quarantine(cable.site, LOST)
+    cut(cable, fault, fault_report)
+    if fault.startswith("down"):
+        with cable.site.open() as workspace, pytest.raises(CommitUnknownError):
+            publish(workspace, "lost")
+        assert cable.proxy.struck.wait(300), "whoever stops the server would wait for the new one to end"
+        cable.server.start()
+        assert len(data_files(cable.site, "lost")) == 4, "plan, result and two files of data"
+        sweep(cable.site, when_leases_are_over)
+        with cable.site.open() as workspace:
+            stage = workspace.ledger.get_stage("lost")
+            assert stage is not None
+            assert stage.state is (StageState.COMMITTED if fault == "down_after" else StageState.QUARANTINED)
+    with cable.site.open() as workspace:
+        assert publish(workspace, "lost").number == 2
+        assert content(workspace) == {"1": [10], "2": [2], "3": [3]}
         check_all_settled(cable.site, workspace)
 
 

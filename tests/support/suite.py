@@ -36,6 +36,7 @@ GROUPS = {
         "tests/jobs/",
         "tests/scripts/",
         "tests/services/refresh/test_hive_",
+        "tests/services/stages/test_hive_",
         "tests/services/stages/test_marks.py",
         "tests/services/tables/test_adopting.py",
     ),

@@ -28,6 +28,7 @@ from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
@@ -44,8 +45,12 @@ def refresh(arguments: Namespace) -> int:
             outcome = _run(workspace, request, arguments, progress)
         if isinstance(outcome, Skipped):
             print(f"Skipped: {outcome.reason}", file=sys.stderr)
-        refreshed = workspace.ledger.get_refresh(request.token)
-    if arguments.output == "table" and isinstance(outcome, Version):
+            refreshed = workspace.ledger.get_refresh(request.token)
+        else:
+            refreshed = recorded_refresh(workspace, outcome)
+    if refreshed is None:
+        output.record(outcome, arguments.output)
+    elif arguments.output == "table" and isinstance(outcome, Version):
         output.record({name: output.items(refreshed)[name] for name in _COLUMNS}, "table")
     elif arguments.output != "table":
         output.record(refreshed, arguments.output)

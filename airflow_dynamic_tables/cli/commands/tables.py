@@ -21,6 +21,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
+from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
@@ -132,7 +133,7 @@ def publish_stage(arguments: Namespace) -> int:
     """Commit a stage that is in quarantine and print its version."""
     with workspace_of(arguments) as workspace:
         version = publish(workspace, arguments.token)
-        refresh = workspace.ledger.get_refresh(arguments.token)
+        refresh = recorded_refresh(workspace, version)
     output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
     return OK
 

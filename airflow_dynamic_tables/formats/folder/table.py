@@ -169,7 +169,7 @@ class FolderStagedTable(StagedTable):
         self.abort()
         return True
 
-    def abort(self) -> None:
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
         """See :meth:`StagedTable.abort`."""
         delete_folder(self._folder.location, self.begin())
 

@@ -11,8 +11,9 @@ All partitions that a commit adds or empties lie in ``<stage>/empty`` until they
 from __future__ import annotations
 
 import copy
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hive_metastore.ttypes import (
@@ -32,17 +33,16 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.data_files import partition_name
-from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
+from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.formats.commits import ATTEMPTS, NUMBER, TOKEN
 from airflow_dynamic_tables.formats.data_files import Folder
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.guards import guard
+from airflow_dynamic_tables.formats.hive.guards import batches, guards_to_drop
 from airflow_dynamic_tables.formats.hive.parameters import Pending
 
 Values = tuple[str, ...]
 
-_BATCH = 200
-"""Partitions dropped in one call; Derby cannot take many more."""
+log = logging.getLogger(__name__)
 
 _BY_NAME = 1_000
 """Partitions asked for by name; of more, all are asked for."""
@@ -100,15 +100,17 @@ class PartitionCommits:
             guards = self._add(shape, commit, changes, stage)
             self._swap(table, commit)  # or somebody has fenced this commit off before its guard was there
         except (ConflictError, TException):
-            self._withdraw(commit)
-            self.clear(stage)
+            self._give_up(commit, stage)
             return False
         try:
             self._metastore.alter_partitions(*self._place, self._altered(shape, commit, changes, stage))
         except TException:
-            return self.settle(commit, stage)
-        self.complete(commit)
-        self._drop_guarded(table, stage, list(changes.emptied), guards)
+            if not self._has_landed(commit):
+                self._give_up(commit, stage)
+                return False
+            self._tidy(commit, lambda: self.clear(stage))
+        else:
+            self._tidy(commit, lambda: self._drop_guarded(table, stage, list(changes.emptied), guards))
         return True
 
     def settle(self, commit: Pending, stage: str) -> bool:
@@ -117,14 +119,30 @@ class PartitionCommits:
         :return: whether it landed.
         :raises CommitUnknownError: when the metastore refuses to say.
         """
-        # It may land until the guard is dropped; from there on it cannot.
-        landed = self._fence(commit) or self.find_mark(commit.version.token) is not None
+        landed = self._has_landed(commit)
         if landed:
             self.complete(commit)
+            self.clear(stage)
         else:
-            self._withdraw(commit)
-        self.clear(stage)
+            self._give_up(commit, stage)
         return landed
+
+    def _has_landed(self, commit: Pending) -> bool:
+        """Whether a commit landed; if not, it no longer can: it may land until the guard is dropped."""
+        return self._fence(commit) or self.find_mark(commit.version.token) is not None
+
+    def _give_up(self, commit: Pending, stage: str) -> None:
+        """Take back what says that a commit is under way, and drop what it added."""
+        self._withdraw(commit)
+        self.clear(stage)
+
+    def _tidy(self, commit: Pending, drop: Callable[[], None]) -> None:
+        """Record in the table that a commit landed, and drop what it left; where that fails, the maintenance does it."""
+        try:
+            self.complete(commit)
+            drop()
+        except (DynamicTableError, TException, OSError):
+            log.exception("Version %s of %s landed, but could not be tidied up after.", commit.version.number, self._path)
 
     def landed(self, commit: Pending) -> bool:
         """Whether a commit that is under way landed already."""
@@ -166,7 +184,7 @@ class PartitionCommits:
     def _drop_guarded(self, table: Table, stage: str, others: Sequence[Values], guards: Sequence[Values]) -> None:
         """Each call names a guard, so that of two who clear the same, one drops and the other does nothing."""
         keys = _keys(table)
-        for batch in _batches(others, guards):
+        for batch in batches(others, guards):
             self._drop(keys, batch)
         delete_folder(stage, f"{stage}/{tables.EMPTY}")
 
@@ -178,8 +196,7 @@ class PartitionCommits:
         empty = f"{stage}/{tables.EMPTY}"
         write_text(f"{empty}/_EMPTY", "")  # a folder even where there are none, and a sign that there may be partitions in it
         kinds = [field.type for field in shape.partitionKeys]
-        cleaning = -(-max(len(changes.missing), len(changes.emptied)) // _BATCH)
-        guards = [commit.guard, *(guard(kinds) for _ in range(cleaning))]
+        guards = [commit.guard, *guards_to_drop(max(len(changes.missing), len(changes.emptied)), kinds)]
         added = [
             *(tables.partition(shape, values, empty) for values in changes.missing),
             *(tables.partition(shape, values, empty, **{tables.GUARD: "true"}) for values in guards),
@@ -280,11 +297,3 @@ class PartitionCommits:
 
 def _keys(table: Table) -> list[str]:
     return [field.name for field in table.partitionKeys]
-
-
-def _batches(others: Sequence[Values], guards: Sequence[Values]) -> Iterator[list[Values]]:
-    """Some of the others with a guard each; what no guard is left for stays."""
-    parts = [others[start : start + _BATCH] for start in range(0, len(others), _BATCH)] or [()]
-    for number, (part, one) in enumerate(zip(parts, guards, strict=False)):
-        rest = guards[number + 1 :] if number + 1 == len(parts) else ()
-        yield [*part, one, *rest]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from uuid import uuid4
 
 from airflow_dynamic_tables.exceptions import UnsupportedError
+
+_BATCH = 200
+"""Partitions dropped in one call; Derby cannot take many more."""
 
 
 def guard(kinds: Sequence[str]) -> tuple[str, ...]:
@@ -18,6 +21,19 @@ def guard(kinds: Sequence[str]) -> tuple[str, ...]:
     if all(kind == "boolean" for kind in kinds):
         raise UnsupportedError("A Hive table whose partition keys are all boolean cannot be refreshed in one step; add another.")
     return tuple(_odd_value(kind, unique) for kind in kinds)
+
+
+def guards_to_drop(count: int, kinds: Sequence[str]) -> list[tuple[str, ...]]:
+    """A guard for each call that drops some of so many partitions."""
+    return [guard(kinds) for _ in range(-(-count // _BATCH))]
+
+
+def batches(others: Sequence[tuple[str, ...]], guards: Sequence[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    """Some of the others with a guard each, to be dropped in one call; what no guard is left for stays."""
+    parts = [others[start : start + _BATCH] for start in range(0, len(others), _BATCH)] or [()]
+    for number, (part, one) in enumerate(zip(parts, guards, strict=False)):
+        rest = guards[number + 1 :] if number + 1 == len(parts) else ()
+        yield [*part, one, *rest]
 
 
 def _odd_value(kind: str, unique: int) -> str:

@@ -39,7 +39,8 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
     kept = {plain_path(folder) for folder in held()}
-    used = {plain_path(folder) for folder in _used(metastore, path) if tables.is_below(folder, location)}
+    leads_to = _used(metastore, path)
+    used = {plain_path(folder) for folder in leads_to if tables.is_below(folder, location)}
     if used and entries and not any(_is_in(entry, used) for entry in entries):
         raise ConfigurationError(f"The files of {path} are not listed below {location} as the table spells them; none goes.")
     kept |= used | {plain_path(folder) for folder in (marks_folder(location), *replaced_since(entries, location, before))}
@@ -48,9 +49,24 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
         kept.add(plain_path(tables.stage_of(tables.root(table), lost.token)))
     old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
     orphans = [entry for entry in old if not _is_in(entry, kept)]
+    left = {stage for folder in leads_to if (stage := tables.left_in(table, folder))}
+    _finish(metastore, path, table, [stage for stage in left if plain_path(stage) not in kept])
     if not orphans or not _is_alone(metastore, table, entries, before):
         return Deleted()
     return delete_entries(location, orphans)
+
+
+def _finish(metastore: Metastore, path: ObjectPath, table: Table, stages: Collection[str]) -> None:
+    """Record a commit that landed, and drop what commits left: whose owner died, or lost the wire, before it could do so.
+
+    :param stages: where partitions without rows are, though no refresh holds them any more.
+    """
+    commits = PartitionCommits(metastore, path)
+    pending = tables.pending(table)
+    if pending is not None and commits.landed(pending):
+        commits.complete(pending)
+    for stage in stages:
+        commits.clear(stage)
 
 
 def _is_alone(metastore: Metastore, table: Table, entries: Collection[Entry], before: datetime) -> bool:

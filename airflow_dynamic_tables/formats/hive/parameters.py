@@ -252,6 +252,22 @@ def state(table: Table, version: str, partitions: Mapping[str, str]) -> SourceSt
     )
 
 
+def last_change(table: Table) -> str:
+    """What a metastore knows of the last change of a table: when it was, and whose if it says so."""
+    by = (table.parameters or {}).get("last_modified_by")
+    return f"it was altered at {changed_at(table).isoformat()}{f' by {by}' if by else ''}"
+
+
+def changed_at(one: Table | Partition) -> datetime:
+    """When a metastore changed a table or partition last, to the second; 1970 when it does not know."""
+    return datetime.fromtimestamp(int((one.parameters or {}).get("transient_lastDdlTime") or 0), UTC)
+
+
+def number_of(one: Table | Partition) -> int:
+    """The number of the version that altered a table or partition; 0 when nobody knows it any more."""
+    return int((one.parameters or {}).get(NUMBER) or 0)
+
+
 def is_below(location: str | None, folder: str) -> bool:
     """Whether a location of the metastore is in that folder."""
     return location is not None and file_uri(location).startswith(f"{folder}/")

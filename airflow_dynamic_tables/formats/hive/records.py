@@ -60,12 +60,21 @@ def undone(table: Table) -> Version | None:
     known = tables.versions(table)
     if last is None or (known and known[-1].number > last.number) or tables.find(table, last.token):
         return None
-    return last
+    pending = tables.pending(table)
+    return None if pending is not None and pending.version.token == last.token else last  # then it has yet to be recorded
 
 
 def write_replaced(stage: str, locations: Iterable[str]) -> None:
     """Say, before a commit, which folders it takes the place of."""
     write_text(f"{stage}/{_REPLACED}", json.dumps([file_uri(location) for location in locations]))
+
+
+def was_about_to_land(stage: str) -> bool:
+    """Whether a commit of a stage went so far that it may have landed.
+
+    :raises CatalogUnavailableError: when nobody can tell.
+    """
+    return exists(f"{stage}/{_REPLACED}")
 
 
 def replaced_since(entries: Sequence[Entry], location: str, before: datetime) -> list[str]:

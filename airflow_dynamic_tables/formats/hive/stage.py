@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
 from hive_metastore.ttypes import Table
@@ -20,36 +19,26 @@ from thrift.Thrift import TException
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.clients.metastore.tables import (
-    REVISION,
-    format_of,
-    partition_keys_of,
-)
+from airflow_dynamic_tables.clients.metastore.tables import REVISION, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
+    CommitUnknownError,
     ConflictError,
     DynamicTableError,
     StageRejectedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.commits import (
-    NUMBER,
-    check_partition_keys,
-    check_result,
-    landed,
-    unknown,
-    until_done,
-)
+from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, unknown, until_done
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.guards import guard
 from airflow_dynamic_tables.formats.hive.parameters import Pending
-from airflow_dynamic_tables.formats.hive.records import claim, record, undone, write_replaced
+from airflow_dynamic_tables.formats.hive.records import claim, record, undone, was_about_to_land, write_replaced
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +82,7 @@ class HiveStagedTable(StagedTable):
         table = self._settled()
         if version := tables.find(table, self._token):
             return version
-        try:
-            return self._recorded(table, landed(self, self._path)) if self._attempt(table, commit) else None
-        except CatalogUnavailableError as error:
-            if version := self._looked_up():
-                return version
-            raise unknown(self._path, error) from error
+        return self._attempt(table, commit)
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`; where the table leads to the stage, it landed, whatever became of the parameters."""
@@ -131,17 +115,27 @@ class HiveStagedTable(StagedTable):
         self._clear()
         return True
 
-    def abort(self) -> None:
-        """See :meth:`StagedTable.abort`; where there is no table any more, nobody knows where the stage was.
+    def abort(self, location: str | None = None) -> None:
+        """See :meth:`StagedTable.abort`; of a table that is gone only what surely was no version is deleted.
 
         :raises ConflictError: when the table leads to rows of the stage: then it landed.
         """
-        if tables.load(self._metastore, self._path) is None:
+        table = tables.load(self._metastore, self._path)
+        if location is not None and (table is None or tables.stage_of(tables.root(table), self._token) != location):
+            self._abort_elsewhere(location)
+            return
+        if table is None:
             return
         self._clear()
         if self._commits.find_mark(self._token) is not None:
             raise ConflictError(f"{self._path} reads the files of stage {self._token}, so they stay.")
         delete_folder(self._location, self.begin())
+
+    def _abort_elsewhere(self, location: str) -> None:
+        """Delete a stage in the folder of a table that is gone, or has another name now."""
+        root = location.rpartition(f"/{tables.VERSIONS}/")[0]
+        if tables.stage_of(root, self._token) == location and not was_about_to_land(location):
+            delete_folder(root, location)
 
     @cached_property
     def _location(self) -> str:
@@ -178,8 +172,8 @@ class HiveStagedTable(StagedTable):
             else:
                 time.sleep(0.1)
 
-    def _attempt(self, table: Table, commit: _Commit) -> bool:
-        """Publish on the table as it was read; False when it is to be read again."""
+    def _attempt(self, table: Table, commit: _Commit) -> Version | None:
+        """Publish on the table as it was read; ``None`` when it is to be read again."""
         request = commit.request
         keys = request.partition_keys
         self._check_table(table, keys)
@@ -187,28 +181,33 @@ class HiveStagedTable(StagedTable):
         if expected is None or tables.identity(table) is None:  # nothing of this release has changed it yet
             tables.renew(table)
             self._alter(table, expected)
-            return False
+            return None
         columns = tables.evolved(table, request.result.columns, keys)
         changes = self._changes(table, commit) if keys else Changes(commit.staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
-            return False
+            return None
         lost = undone(table)
         if lost is not None:
             if (now := tables.load(self._metastore, self._path)) is None or tables.revision(now) != expected:
-                return False  # it was committed just now
+                return None  # it was committed just now
             self._check_lost(lost, request)
         version = tables.next_version(table, self._token, request, lost)
         claim(table)
         given_up = (tables.data_of(tables.stage_of(self._location, lost.token)),) if lost is not None else ()
         write_replaced(self.begin(), (*changes.replaced, *given_up))
-        commit.before_publish()
+        pending: Pending | None = None
         if keys and changes.count:
             kinds = [column.type for column in columns[-len(keys) :]]
             pending = Pending(version, columns, request.comment, guard(kinds), changes.count)
-            return self._commits.publish(table, pending, changes, self.begin())
-        tables.add_version(table, version, columns, request.comment)
-        self._point_at(table, commit)
-        return self._alter(table, expected)
+        else:
+            tables.add_version(table, version, columns, request.comment)
+            self._point_at(table, commit)
+        commit.before_publish()
+        try:
+            has_landed = self._commits.publish(table, pending, changes, self.begin()) if pending else self._alter(table, expected)
+        except CatalogUnavailableError as error:
+            return self._looked_up(error)
+        return self._recorded(table, version) if has_landed else None
 
     def _check_lost(self, lost: Version, request: CommitRequest) -> None:
         """Tell of the version that this commit has to make up for, because somebody wrote back what they had read before it.
@@ -273,15 +272,19 @@ class HiveStagedTable(StagedTable):
         """Keep beside the table which version it had; what is only a precaution fails no commit that landed."""
         try:
             record(table, version)
-        except DynamicTableError:
+        except (DynamicTableError, OSError):
             log.exception("Version %s of %s landed, but could not be recorded in its folder.", version.number, self._path)
         return version
 
-    def _looked_up(self) -> Version | None:
-        """The version of a commit whose answer was lost, when it landed; ``None`` proves nothing."""
-        with suppress(CatalogUnavailableError):
-            return self.outcome()
-        return None
+    def _looked_up(self, error: CatalogUnavailableError) -> Version | None:
+        """The version of a commit whose answer was lost, when it landed; ``None`` when it did not and no longer can.
+
+        :raises CommitUnknownError: when the table cannot be asked, or not be fenced.
+        """
+        with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
+            if self.outcome() or self.fence():
+                return self.outcome()
+        raise unknown(self._path, error) from error
 
     def _forgotten(self, table: Table) -> Version | None:
         """The version of this token, when only the files know it that the table leads to.
@@ -289,12 +292,7 @@ class HiveStagedTable(StagedTable):
         It is so old that the table has forgotten it, or another engine has written back older parameters.
         """
         one = self._commits.find_mark(self._token)
-        if one is None:
-            return None
-        lost = undone(table)
-        if lost is not None and lost.token == self._token:
+        lost = undone(table) if one is not None else None
+        if one is None or (lost is not None and lost.token == self._token):
             return lost
-        known = one.parameters or {}
-        number = int(known.get(NUMBER) or 0)
-        at = datetime.fromtimestamp(int(known.get("transient_lastDdlTime", 0)), UTC)
-        return Version(number, self._token, self._token, None, at)
+        return Version(tables.number_of(one), self._token, self._token, None, tables.changed_at(one))

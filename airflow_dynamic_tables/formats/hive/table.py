@@ -17,13 +17,14 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, Partit
 from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent
+from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
+from airflow_dynamic_tables.formats.hive.records import undone
 from airflow_dynamic_tables.formats.hive.stage import HiveStagedTable
 
 
@@ -59,6 +60,16 @@ class HiveTable(LakeTable):
         if pending is not None and PartitionCommits(self._metastore, self._path).landed(pending):
             versions.append(pending.version)
         return versions
+
+    def undone(self) -> Undone | None:
+        """See :meth:`LakeTable.undone`; where there are partitions, another engine puts back parameters, no rows."""
+        before = tables.load(self._metastore, self._path)
+        if before is None or before.partitionKeys or tables.identity(before) is None or (lost := undone(before)) is None:
+            return None
+        table = tables.load(self._metastore, self._path)
+        if table is None or tables.revision(table) != tables.revision(before) or tables.is_of(table, table, lost.token):
+            return None  # it was committed just now, or its rows are there
+        return Undone(lost, tables.last_change(table))
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         """See :meth:`LakeTable.read`."""

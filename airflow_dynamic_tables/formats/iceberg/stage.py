@@ -102,7 +102,7 @@ class IcebergStagedTable(StagedTable):
             FenceOff(transaction, table.io, self._token).commit()
         return None if swap(transaction, self._path) is None else True
 
-    def abort(self) -> None:
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
         """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
         table = tables.load(self._store, self._path)
         if table is not None:

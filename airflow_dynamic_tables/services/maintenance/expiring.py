@@ -15,6 +15,7 @@ from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.stages.marks import other_marks, shared
 from airflow_dynamic_tables.services.tables.forgetting import forget_versions
+from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ORPHAN_AGE = timedelta(days=1)
@@ -47,6 +48,7 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     if not isinstance(entry, CatalogDynamicTable):
         return Expired()
     table = workspace.table(identifier, entry.format)
+    note_undone(workspace, identifier, table)
     snapshots = forget_versions(workspace, identifier, table, Retention.parse(entry.options))
     try:
         deleted = table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, identifier, table))

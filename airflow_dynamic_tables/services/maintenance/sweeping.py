@@ -87,7 +87,7 @@ def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:
 
 def _delete_again(workspace: Workspace, stage: Stage) -> None:
     try:
-        staged_table(workspace, stage).abort()
+        staged_table(workspace, stage).abort(stage.location)
     except (DynamicTableError, OSError):
         log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
 

@@ -39,9 +39,10 @@ from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, ope
 from airflow_dynamic_tables.services.stages.marks import leave_mark
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
-from airflow_dynamic_tables.services.stages.settling import abort, record_landed, settle
+from airflow_dynamic_tables.services.stages.settling import abort, settle, tell_landed
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
+from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,7 @@ def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> S
 
 def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage) -> RefreshPlan | Skipped:
     # The current version is read under the lease: nobody else can commit these partitions from here on.
+    note_undone(workspace, stage.table, table)
     current = table.current()
     action, reason = action_of(request, stage.partitions, current)
     refresh = Refresh(
@@ -233,13 +235,10 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
         check(workspace, attempt, result)
         version = land(attempt.staged, planned, result, lambda: _publishing(workspace, attempt, result))
     trace(Step.PUBLISHED, token)
-    try:
-        record_landed(workspace, token, version, _measured(steps, result))
+    # The table has the version, so the refresh succeeded, whatever becomes of the rest.
+    if tell_landed(workspace, token, version, _measured(steps, result)):
         trace(Step.COMPLETED, token)
         supersede(workspace, attempt.stage.table)
-    except DynamicTableError:
-        # The table has the version, so the refresh succeeded; reconcile, the next begin or a sweep completes the ledger.
-        log.exception("Version %s of %s landed, but the ledger could not be told.", version.number, planned.identifier)
     return version
 
 
@@ -252,6 +251,7 @@ def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -
 
     What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
     """
+    note_undone(workspace, attempt.stage.table, attempt.table)
     partitions = attempt.stage.partitions
     if partitions.is_whole and (skipped := overtaken(attempt.request, partitions, attempt.table.current())):
         raise OvertakenError(skipped.reason.text)

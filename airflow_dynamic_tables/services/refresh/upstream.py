@@ -16,6 +16,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 _NOT_WELL = {
     RefreshState.FAILED: "its last refresh failed",
     RefreshState.ABORTED: "its last refresh failed",
+    RefreshState.UNDONE: "its last version was undone by another engine",
     RefreshState.QUARANTINED: "its last refresh is in quarantine",
 }
 

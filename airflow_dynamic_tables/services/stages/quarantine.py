@@ -16,7 +16,7 @@ from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Sta
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
 from airflow_dynamic_tables.services.stages.leases import is_abandoned, lease_kept, resume_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import reconcile, record_landed, settle, staged_table, was_quarantined
+from airflow_dynamic_tables.services.stages.settling import reconcile, settle, staged_table, tell_landed, was_quarantined
 from airflow_dynamic_tables.services.workspace import Workspace
 
 KEEP_QUARANTINED = timedelta(days=30)
@@ -62,6 +62,8 @@ def publish(workspace: Workspace, token: str) -> Version:
 
     ledger = workspace.ledger
     ours = replace(stage, process=current_process())
+    refresh = ledger.get_refresh(token)
+    seconds = refresh.seconds if refresh is not None else None
     resume_stage(workspace, stage, ours.process)
     try:
         with lease_kept(workspace, token):
@@ -73,9 +75,8 @@ def publish(workspace: Workspace, token: str) -> Version:
         _put_back(workspace, ours)
         raise
 
-    refresh = ledger.get_refresh(token)
-    record_landed(workspace, token, version, refresh.seconds if refresh is not None else None)
-    supersede(workspace, stage.table)
+    if tell_landed(workspace, token, version, seconds):
+        supersede(workspace, stage.table)
     return version
 
 

@@ -9,9 +9,15 @@ from datetime import timedelta
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, JobFailedError
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    CommitUnknownError,
+    ConflictError,
+    DynamicTableError,
+    JobFailedError,
+)
 from airflow_dynamic_tables.formats.base import StagedTable
-from airflow_dynamic_tables.ledger.base import HOLDING, RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.ledger.base import HOLDING, Refresh, RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
 
 UNFENCED_GRACE = timedelta(days=1)
@@ -72,10 +78,23 @@ def settle(
         if kept:
             return after
 
+    return _deleted(workspace, stage, staged)
+
+
+def _deleted(workspace: Workspace, stage: Stage, staged: StagedTable) -> StageState:
+    """Delete the files of an ABORTING stage, and end it; COMMITTED when its table reads them all the same."""
+    token = stage.token
     trace(Step.SETTLING, token)
-    staged.abort()
+    try:
+        staged.abort(stage.location)
+    except ConflictError:
+        version = staged.outcome()
+        if version is None:
+            raise
+        record_landed(workspace, token, version)
+        return StageState.COMMITTED
     trace(Step.DELETED, token)
-    ledger.move_stage(token, (StageState.ABORTING,), StageState.ABORTED)
+    workspace.ledger.move_stage(token, (StageState.ABORTING,), StageState.ABORTED)
     return StageState.ABORTED
 
 
@@ -137,6 +156,28 @@ def record_landed(workspace: Workspace, token: str, version: Version, seconds: M
     }
     unfinished = (*HOLDING, StageState.ABORTING)
     workspace.ledger.move_stage(token, unfinished, StageState.COMMITTED, succeeded)
+
+
+def tell_landed(workspace: Workspace, token: str, version: Version, seconds: Mapping[str, float] | None = None) -> bool:
+    """As :func:`record_landed`, right after the commit, which stands whether the ledger can be told or not.
+
+    :return: whether it was told; else reconcile, the next refresh or a sweep completes it.
+    """
+    try:
+        record_landed(workspace, token, version, seconds)
+    except DynamicTableError:
+        log.exception("Version %s of stage %s landed, but the ledger could not be told.", version.number, token)
+        return False
+    return True
+
+
+def recorded_refresh(workspace: Workspace, version: Version) -> Refresh | None:
+    """What the ledger knows of a refresh that just made a version; ``None`` when it cannot be asked: the version is there."""
+    try:
+        return workspace.ledger.get_refresh(version.token)
+    except DynamicTableError:
+        log.exception("Version %s of stage %s landed, but the ledger cannot be asked.", version.number, version.token)
+        return None
 
 
 def reconcile(workspace: Workspace, token: str) -> Version | None:

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import abort, record_landed
+from airflow_dynamic_tables.services.stages.settling import abort, tell_landed
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -102,10 +102,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
     trace(Step.RESTORING, stage.token)
     version = table.stage(stage.token).restore(request.number, lambda: _publishing(workspace, stage))
-    try:
-        record_landed(workspace, stage.token, version)
-    except CatalogUnavailableError:
-        log.exception("Version %s of %s landed, but the ledger cannot be reached.", version.number, stage.table)
+    tell_landed(workspace, stage.token, version)
     return version
 
 

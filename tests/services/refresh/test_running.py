@@ -246,7 +246,7 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "record_landed", lambda *_: None)
+        patch.setattr(refreshing, "tell_landed", lambda *_: False)
         commit(workspace, begun, refreshing.Steps())
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None

@@ -94,7 +94,7 @@ import airflow_dynamic_tables.services.tables.rollback as restoring
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "landed":
-    restoring.record_landed = die
+    restoring.tell_landed = die
 else:
     iceberg.IcebergStagedTable.restore = die
 with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:

@@ -42,10 +42,11 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import LEASE
+from airflow_dynamic_tables.services.stages.quarantine import quarantine
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from tests.support.pyarrow_job import Days, write_days
 
@@ -129,6 +130,17 @@ def refresh_in(workspace: Workspace, site: Site, attempt: Attempt) -> Version:
     if not isinstance(version, Version):
         raise TypeError(f"{attempt.token} was skipped: {version.reason}")
     return version
+
+
+def leave_in_quarantine(site: Site, attempt: Attempt) -> None:
+    """Run an attempt in this process up to its stage, and put that into quarantine as a check does that finds too few rows."""
+    with site.open() as workspace:
+        begun = begin(workspace, site.request(attempt))
+        if isinstance(begun, Skipped):
+            raise TypeError(f"{attempt.token} was skipped: {begun.reason}")
+        attempt.job(begun.plan)
+        workspace.ledger.update_refresh(attempt.token, rows=1)
+        quarantine(workspace, attempt.token, "too few rows", {})
 
 
 def when_leases_are_over() -> datetime:

@@ -142,7 +142,7 @@ class ToyStage(StagedTable):
 
         return until_done(attempt, self._table.location, "fencing", pause=False)
 
-    def abort(self) -> None:
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
         delete_folder(self._table.location, self.begin())
 
     def _publish(self, state: State) -> bool:
