@@ -94,7 +94,7 @@ def test_giving_up_what_lands_just_now_does_not_make_it_fail(
 
 
 def test_who_gave_a_stage_up_first_knew_why(workspace: Workspace, attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(_: str) -> None:
+    def die(*_: str) -> None:
         raise SystemExit
 
     with monkeypatch.context() as patch:
