@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.limits import (
     NAMES_COMPARED,
     NESTED_VIEWS,
     QUERY_CHARACTERS,
+    TABLES_IN_QUERY,
     WRITTEN_OUT_CHARACTERS,
 )
 from airflow_dynamic_tables.core.mistakes import Mistakes, understood
@@ -134,6 +135,11 @@ class Resolver:
         """What takes the place of each reference; fewer, and mistakes, when one has nothing, or it would be too long."""
         every: list[_Resolved] = []
         length = len(analysis.text)
+        if len(analysis.references) > TABLES_IN_QUERY:
+            offset = analysis.references[TABLES_IN_QUERY].parts[0].start
+            message = f"the query names more than {TABLES_IN_QUERY:,} tables; make views or dynamic tables of parts of it"
+            self.mistakes.add([query.mistake(offset, message)])
+            return []
         for reference in analysis.references:
             resolved = self._target(entry, query, reference, trail)
             if resolved is not None:

@@ -8,6 +8,7 @@ nowhere else in the query. All other tables keep their names.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -69,10 +70,16 @@ class _Query:
         self._analysis = analysis
         self._targets = targets
         self._unaliased: dict[int | None, list[int]] = {None: []}
+        self._named: dict[tuple[int | None, tuple[str, ...]], list[int]] = {}
         for number, reference in enumerate(analysis.references):
             if reference.alias is None:
-                self._unaliased.setdefault(reference.scope, []).append(number)
-                self._unaliased[None].append(number)
+                for scope in (reference.scope, None):
+                    self._unaliased.setdefault(scope, []).append(number)
+                    for width in (1, 2, 3):
+                        self._named.setdefault((scope, self._full_name(number)[-width:]), []).append(number)
+        self._text = analysis.text.lower()
+        self._written = Counter(part.text.lower() for qualifier in analysis.qualifiers for part in qualifier.parts)
+        self._mentioned: dict[str, int] = {}
 
     def by_full_name(self, qualifier: Qualifier) -> _Meaning | Problem | None:
         """The nearest table that a qualifier names with its database; a problem when it may mean something else, too."""
@@ -93,10 +100,10 @@ class _Query:
         """Whether something else may have the name of a table: it is read further out, or the name stands once more."""
         reference = self._analysis.references[number]
         name = self._name(number)
-        parts = [*reference.parts, *(part for qualifier in self._analysis.qualifiers for part in qualifier.parts)]
-        ours = [part for part in parts if part.text.lower() == name]
-        mentions = re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", self._analysis.text.lower())
-        return reference.scope != scope or len(mentions) > len(ours)
+        ours = self._written[name] + sum(part.text.lower() == name for part in reference.parts)
+        if name not in self._mentioned:
+            self._mentioned[name] = len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", self._text))
+        return reference.scope != scope or self._mentioned[name] > ours
 
     def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | Problem | None:
         """The table that a qualifier names without its database, if that table is renamed.
@@ -105,7 +112,7 @@ class _Query:
         """
         name = qualifier.parts[0].text.lower()
         for scope in self._outwards(qualifier.scope):
-            numbers = tuple(number for number in self._unaliased.get(scope, ()) if self._name(number) == name)
+            numbers = tuple(self._named.get((scope, (name,)), ()))
             others = scope is not None and name in self._analysis.scopes[scope].names
             if not numbers and not others:
                 continue
@@ -119,13 +126,12 @@ class _Query:
 
     def aliases(self, renamed: set[int]) -> tuple[str, ...]:
         """The alias of every reference: one of its own for the tables of ``renamed``, the same wherever a table is read."""
-        text = self._analysis.text.lower()
         own: dict[TableIdentifier, str] = {}
         for number in sorted(renamed):
             table = self._targets[number].identifier
             if table not in own:
                 alias = f"{table.database}__{table.table}"
-                while alias.lower() in text or alias.lower() in map(str.lower, own.values()):
+                while alias.lower() in self._text or alias.lower() in map(str.lower, own.values()):
                     alias += "_"
                 own[table] = alias
         return tuple(
@@ -139,18 +145,16 @@ class _Query:
             yield scope
 
     def _matching(self, qualifier: Qualifier, scope: int | None) -> _Meaning | None:
-        names = [part.text.lower() for part in qualifier.parts]
+        names = tuple(part.text.lower() for part in qualifier.parts)
         for width in (3, 2):
-            numbers = tuple(
-                number for number in self._unaliased.get(scope, ()) if names[:width] == self._full_name(number)[-width:]
-            )
+            numbers = self._named.get((scope, names[:width])) if len(names) >= width else None
             if numbers:
-                return _Meaning(numbers, width)
+                return _Meaning(tuple(numbers), width)
         return None
 
-    def _full_name(self, number: int) -> list[str]:
+    def _full_name(self, number: int) -> tuple[str, str, str]:
         table = self._targets[number].identifier
-        return [table.catalog.lower(), table.database.lower(), self._name(number)]
+        return table.catalog.lower(), table.database.lower(), self._name(number)
 
     def _name(self, number: int) -> str:
         return self._analysis.references[number].parts[-1].text.lower()

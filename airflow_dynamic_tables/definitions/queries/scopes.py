@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -28,13 +30,14 @@ class Scopes:
         self._numbers: dict[int, int] = {}
         self._selects: list[_Select] = []
         tables = sorted(tables_read(root), key=lambda table: start_of(table.parts[0]))
+        starts = [int(token.start) for token in tokens]
         pairs = itertools.pairwise(tokens)
         keywords = {name.start: int(token.start) for token, name in pairs if token.token_type is TokenType.TABLE}
         self.references = tuple(
             Reference(
                 parts=tuple(map(span_of, table.parts)),
                 alias=table.alias or None,
-                alias_at=_alias_place(tokens, span_of(table.parts[-1]).end),
+                alias_at=_alias_place(tokens, starts, span_of(table.parts[-1]).end),
                 scope=self._number(_select_of(table)),
                 keyword_at=keywords.get(start_of(table.parts[0])),
             )
@@ -84,21 +87,38 @@ class Scopes:
 
 def tables_read(root: exp.Expr) -> Iterator[exp.Table]:
     """Tables that are read: no table functions, no hints, and no names of common table expressions where these are visible."""
-    stack: list[tuple[exp.Expr, frozenset[str]]] = [(root, frozenset())]
+    stack: list[tuple[exp.Expr, _Visible]] = [(root, _Visible({}, 0))]
     while stack:
         node, visible = stack.pop()
         if isinstance(node, exp.Hint):
             continue
         clause = node.args.get("with_")
-        recursive = clause is not None and clause.args.get("recursive")
-        for expression in clause.expressions if clause else ():
-            name = expression.alias.lower()
-            own = visible | {name} if recursive else visible
-            stack.append((expression.this, own))
-            visible |= {name}
+        if clause is not None:
+            steps = clause.expressions
+            numbers = {step.alias.lower(): number for number, step in reversed(tuple(enumerate(steps)))}
+            own = 1 if clause.args.get("recursive") else 0
+            stack.extend((step.this, _Visible(numbers, number + own, visible)) for number, step in enumerate(steps))
+            visible = _Visible(numbers, len(steps), visible)
         if isinstance(node, exp.Table) and is_table_name(node) and (len(node.parts) > 1 or node.name.lower() not in visible):
             yield node
         stack.extend((child, visible) for child in node.iter_expressions() if child is not clause)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visible:
+    """Names of common table expressions that are seen at a place: the first ``many`` of a WITH clause, and those around it."""
+
+    numbers: Mapping[str, int]
+    many: int
+    around: _Visible | None = None
+
+    def __contains__(self, name: str) -> bool:
+        clause: _Visible | None = self
+        while clause is not None:
+            if clause.numbers.get(name, clause.many) < clause.many:
+                return True
+            clause = clause.around
+        return False
 
 
 def is_table_name(table: exp.Table) -> bool:
@@ -183,15 +203,19 @@ def _outer_select(select: exp.Expr) -> _Select:
     return None
 
 
-def _alias_place(tokens: list[Token], end: int) -> int:
-    """Where an alias goes: behind the table's name and its TABLESAMPLE clause."""
-    following = [token for token in tokens if token.start >= end]
-    if not following or following[0].token_type is not TokenType.TABLE_SAMPLE:
+def _alias_place(tokens: list[Token], starts: list[int], end: int) -> int:
+    """Where an alias goes: behind the table's name and its TABLESAMPLE clause.
+
+    :param starts: of each token.
+    """
+    first = bisect.bisect_left(starts, end)
+    if first == len(tokens) or tokens[first].token_type is not TokenType.TABLE_SAMPLE:
         return end
     depth = 0
-    for number, token in enumerate(following):
+    for number in range(first, len(tokens)):
+        token = tokens[number]
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        repeats = number + 1 < len(following) and following[number + 1].text.upper() == "REPEATABLE"
+        repeats = number + 1 < len(tokens) and tokens[number + 1].text.upper() == "REPEATABLE"
         if token.token_type is TokenType.R_PAREN and depth == 0 and not repeats:
             return int(token.end) + 1
     return end
