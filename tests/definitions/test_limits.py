@@ -60,8 +60,20 @@ BOMBS: Mapping[str, Callable[[], tuple[str, str]]] = {
     ),
     "a long message": lambda: (_table("SELECT 1 AS a", refresh_mode="x" * 900_000), "4:19: 'xxx"),
     "unknown tables": lambda: (
-        _table(f"SELECT 1 AS a FROM {_listed(5_000, lambda number: f't{number}')}"),
+        _table(f"SELECT 1 AS a FROM {_listed(900, lambda number: f't{number}')}"),
         "5:26: unknown table 't0'; declare it under sources, views or dynamic_tables",
+    ),
+    "tables": lambda: (
+        _table(f"SELECT 1 AS a FROM {_listed(20_000, lambda number: f't{number}')}"),
+        "the query names more than 1,000 tables; make views or dynamic tables of parts of it",
+    ),
+    "common table expressions": lambda: (
+        _table(f"WITH {_listed(9_000, lambda number: f'a{number} AS (SELECT 1)')} SELECT a FROM a9000"),
+        "unknown table 'a9000'; declare it under sources, views or dynamic_tables",
+    ),
+    "qualified columns": lambda: (
+        _table(f"SELECT {_listed(12_000, lambda _: 'd.t.c')} FROM {_listed(900, lambda _: 'd.t')}"),
+        "unknown table 'd.t'; declare it under sources, views or dynamic_tables",
     ),
     "numbers in a list": lambda: (
         _table(f"SELECT 1 IN ({_listed(120_000, str)}) AS a"),

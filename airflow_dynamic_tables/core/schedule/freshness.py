@@ -23,9 +23,11 @@ _ALIASES = {
     "m": "minute",
     "s": "second",
 }
-_WORDS = re.compile(r"([+-]?\d[\d.,]*)\s*([a-z]+)", re.IGNORECASE)
-_SQL = re.compile(r"interval\s+(?:'\s*([^'\s]+)\s*'|([^'\s]+))\s*([a-z]+)", re.IGNORECASE)
-_ISO = re.compile(r"P(?=\w)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
+_WORDS = re.compile(r"([+-]?\d[\d.,]{0,20})\s*([a-z]+)", re.IGNORECASE)
+_SQL = re.compile(r"interval\s+(?:'\s*([^'\s]{1,20})\s*'|([^'\s]{1,20}))\s*([a-z]+)", re.IGNORECASE)
+_ISO = re.compile(
+    r"P(?=\w)(?:(\d{1,20})W)?(?:(\d{1,20})D)?(?:T(?=\d)(?:(\d{1,20})H)?(?:(\d{1,20})M)?(?:(\d{1,20})S)?)?", re.IGNORECASE
+)
 _LONGEST = 100 * 365 * 86_400
 """Seconds in a century: Python's dates have room for it before and after every time that somebody schedules."""
 
