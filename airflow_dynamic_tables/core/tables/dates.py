@@ -72,9 +72,10 @@ def scheduled_partitions(
     the one that contains T - freshness. All arithmetic is on the wall clock of ``timezone``, so that a DST change neither
     skips nor repeats a day.
 
-    Hours and minutes are named by the wall clock too. Those that autumn repeats share one partition, planned after each
-    occurrence, so that the last plan covers both. Those that spring skips are planned with their neighbours and stay empty;
-    what the ticks around the gap would have covered is planned by the next tick that exists, sometimes twice, never less.
+    Hours and minutes are named by the wall clock too. Those that autumn repeats share one partition, which is over when its
+    second occurrence is: hourly ticks plan it then, so what belongs to the first one appears an hour late. Those that spring
+    skips are planned with their neighbours and stay empty; what the ticks around the gap would have covered is planned by the
+    next tick that exists, sometimes twice, never less.
 
     :param schedule_time: timezone-aware.
     :param formatters: partition column to Java date pattern, see :func:`check_formatters`.

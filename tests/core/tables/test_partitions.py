@@ -1,8 +1,10 @@
 """Partitions: which ones a schedule time names, how they are written and selected."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -97,6 +99,26 @@ BERLIN_AUTUMN = {
 def test_hours_around_a_change_of_the_clock(start: str, expected: list[str]) -> None:
     end = datetime.fromisoformat(start) + timedelta(hours=1)
     assert planned(end, "1 hour", HOUR, "Europe/Berlin") == expected
+
+
+TIME_PAGE = (Path(__file__).parents[3] / "docs" / "time.md").read_text()
+BY_DAY_AND_HOUR = {"1 day, `yyyy-MM-dd`": DAY, "1 hour, `yyyy-MM-dd`": DAY, "1 day, `yyyy-MM-dd` and `HH`": HOUR}
+
+
+def test_the_partitions_that_the_guide_tells() -> None:
+    rows = re.findall(r"^\| (1 \w+, `[^|]*`) \| (\S+ \S+) \| (.*) \|$", TIME_PAGE, re.MULTILINE)
+    assert len(rows) == 4
+    for told, time, partitions in rows:
+        names = planned(datetime.fromisoformat(f"{time}Z"), told.partition(",")[0], BY_DAY_AND_HOUR[told])
+        day = partitions[-10:] if partitions.startswith("all") else partitions.strip("`").removeprefix("ds=")
+        assert names == ([f"{day} {hour:02}" for hour in range(24)] if partitions.startswith("all 24 hours of") else [day])
+
+
+def test_the_hours_of_autumn_that_the_guide_tells() -> None:
+    rows = re.findall(r"^\| (2024-10-27 \d\d:00\+\d\d:00).* \| `hh=(\d\d)`.* \|$", TIME_PAGE, re.MULTILINE)
+    assert len(rows) == 3
+    for time, hour in rows:
+        assert planned(datetime.fromisoformat(time), "1 hour", HOUR, "Europe/Berlin") == [f"2024-10-27 {hour}"]
 
 
 def pattern_of(formatters: dict[str, str]) -> str:
