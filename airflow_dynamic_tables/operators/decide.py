@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException, BaseOperator
 from airflow.sdk import exceptions as airflow_exceptions
 from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.operators.reporting import report_commit
+from airflow_dynamic_tables.operators.reporting import is_reported, report_commit
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
 from airflow_dynamic_tables.services.stages.settling import reconcile, recorded_refresh
@@ -37,8 +37,8 @@ class DecideOperator(BaseOperator):
     """After a refresh that failed: ask whether what it left in quarantine is published, and do that.
 
     Whoever answers under *Required Actions* decides, and so does who publishes or aborts it by other means; meanwhile the task
-    is deferred. It succeeds, with an asset event, when the stage was committed, and fails otherwise: when it was aborted, and
-    when there is nothing to decide because the refresh failed for another reason.
+    is deferred. It succeeds, with an asset event, when the stage was committed, and is skipped when Airflow has that event. It fails
+    otherwise: when the stage was aborted, and when there is nothing to decide because the refresh failed for another reason.
 
     :param table: the table that is refreshed.
     :param refresh_task_id: the task that refreshes it.
@@ -100,6 +100,8 @@ class DecideOperator(BaseOperator):
         version = publish(workspace, stage.token) if PUBLISH in answer else reconcile(workspace, stage.token)
         if version is not None:
             refresh = recorded_refresh(workspace, version)
+            if stage.state is StageState.COMMITTED and refresh is not None and is_reported(refresh):
+                raise AirflowSkipException(f"Airflow has an asset event of version {version.number} of {self.table} already.")
             return report_commit(context, self.outlets, version, refresh, refresh.schedule_time if refresh else None)
         refresh = workspace.ledger.get_refresh(stage.token)
         if stage.state is StageState.QUARANTINED and not answer:

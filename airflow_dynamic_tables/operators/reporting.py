@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.operators.run_arguments import run_of
-from airflow_dynamic_tables.services.maintenance.reports import missing_reports
+from airflow_dynamic_tables.services.maintenance.reports import CLOCK_MARGIN, missing_reports
 from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ def report_missing(context: Context, workspace: Workspace) -> list[str]:
         report = _report(late.version, late.rows, late.partitions, late.schedule_time, late.token)
         context["outlet_events"][LATE_EVENTS].add(asset_of(late.table), report)
     return [late.token for late in missing]
+
+
+def is_reported(refresh: Refresh) -> bool:
+    """Whether Airflow has an asset event of the version that a refresh made."""
+    return refresh.token in _reported(refresh.table, refresh.started_at - CLOCK_MARGIN)
 
 
 def _report(

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 from airflow.sdk._shared.module_loading import import_string
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.api.datamodels._generated import AssetEventResponse, AssetResponse
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetEventsResult
 
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -50,6 +53,15 @@ def table(tmp_path: Path) -> DynamicTable:
     path.write_text(TABLE)
     (found,) = load_definitions(path).tables.values()
     return found
+
+
+@pytest.fixture(autouse=True)
+def events(monkeypatch: pytest.MonkeyPatch) -> list[AssetEventResponse]:
+    """The asset events that Airflow has."""
+    events: list[AssetEventResponse] = []
+    comms = SimpleNamespace(send=lambda msg: AssetEventsResult(asset_events=[one for one in events if one.asset.uri == msg.uri]))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
+    return events
 
 
 @pytest.fixture
@@ -108,6 +120,15 @@ def test_the_answer_publish_publishes_with_an_event(table: DynamicTable) -> None
     assert (report["version"], report["rows"], report["refresh"]) == (1, 1, "t1")
     assert datetime.fromisoformat(report["schedule_time"]) == TICK
     assert operator(table).execute(Context()) == report, "another try of the task finds it done"
+
+
+@pytest.mark.usefixtures("token")
+def test_it_tells_no_second_time_when_it_is_cleared(table: DynamicTable, events: list[AssetEventResponse]) -> None:
+    report = operator(table).resume(Context(), {"chosen_options": [PUBLISH], **ANSWERED})
+    asset = AssetResponse(name=ASSET.name, uri=ASSET.uri, group="dynamic-table")
+    events.append(AssetEventResponse(id=1, timestamp=TICK, extra=report, asset=asset, created_dagruns=[]))
+    with pytest.raises(AirflowSkipException, match=r"an asset event of version 1 of default\.default\.numbers already"):
+        operator(table).execute(Context())
 
 
 def test_the_answer_abort_aborts_and_fails(table: DynamicTable, workspace: Workspace, token: str) -> None:
