@@ -37,8 +37,8 @@ class DecideOperator(BaseOperator):
     """After a refresh that failed: ask whether what it left in quarantine is published, and do that.
 
     Whoever answers under *Required Actions* decides, and so does who publishes or aborts it by other means; meanwhile the task
-    is deferred. It succeeds, with an asset event, when the stage was committed, and is skipped when Airflow has that event. It fails
-    otherwise: when the stage was aborted, and when there is nothing to decide because the refresh failed for another reason.
+    is deferred. It succeeds, with an asset event, when the stage was committed, and is skipped when Airflow has that event.
+    It fails otherwise: when the stage was aborted, or when there is nothing to decide as the refresh failed for another reason.
 
     :param table: the table that is refreshed.
     :param refresh_task_id: the task that refreshes it.
