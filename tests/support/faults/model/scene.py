@@ -163,7 +163,7 @@ class Scene:
 
     def answered(self, work: Work, outcome: Outcome) -> None:
         """Check that what somebody was told is true; the table was looked at already."""
-        if outcome.kind in ("broken", "failed") or outcome.kind.startswith("exit code"):
+        if outcome.kind == "broken" or outcome.kind.startswith("exit code"):
             raise Broken(f"{work}: {outcome}")
         token = work.change.token
         has_landed = self.state.number_of(token) is not None
