@@ -12,17 +12,24 @@ from tests.support.faults.cutting_proxy import cutting_proxy
 from tests.support.faults.model.checker import Walk, walk
 from tests.support.faults.model.folder_lake import FolderLake
 from tests.support.faults.model.iceberg_lake import IcebergLake
+from tests.support.faults.model.lake import rows_of
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site
 from tests.support.postgres import PostgresServer
+
+POLARS = "POLARS_ICEBERG_PLANNER"
+"""Who plans for Polars; it reads the files itself."""
 
 LONG = range(2, 42)
 """Seeds of the long form."""
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
-def test_an_iceberg_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
+def test_an_iceberg_table(
+    site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setenv(POLARS, "pyiceberg")
     chosen = Walk.chosen(seed, 80 if seed == 1 else 250)
     with ExitStack() as opened:
         lake = opened.enter_context(closing(IcebergLake(site)))
@@ -33,8 +40,18 @@ def test_an_iceberg_table(site: Site, request: pytest.FixtureRequest, fault_repo
             scene.victims = replace(site, database_url=hurried)
             scene.proxy = opened.enter_context(cutting_proxy(server.port))
             scene.cable = replace(site, database_url=hurried.replace(f":{server.port}/", f":{scene.proxy.port}/"))
-        walk(scene, chosen)
+        walk(scene, chosen, lambda scene: polars_reads(scene, lake))
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
+
+
+def polars_reads(scene: Scene, lake: IcebergLake) -> None:
+    """Polars reads every version as the model has it."""
+    polars = pytest.importorskip("polars")
+    table = lake.load(scene.name)
+    for version in lake.versions(scene.name):
+        read = polars.scan_iceberg(table, snapshot_id=int(version.snapshot)).collect().to_dicts()
+        assert rows_of(read) == scene.state.made[version.number - 1].rows
+    assert table is None or rows_of(polars.scan_iceberg(table).collect().to_dicts()) == scene.state.rows
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
