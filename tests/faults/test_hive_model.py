@@ -11,10 +11,12 @@ import pytest
 
 from tests.support.faults.model.checker import Walk, walk
 from tests.support.faults.model.hive_lake import HiveLake
+from tests.support.faults.model.lake import rows_of
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site
 from tests.support.metastore import HiveMetastore
+from tests.support.spark import PlainSpark
 
 LONG = range(1, 11)
 """Seeds of the long form."""
@@ -23,7 +25,14 @@ LONG = range(1, 11)
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in LONG])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "flat"])
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)
-def test_a_hive_table(site: Site, hive_metastore: HiveMetastore, fault_report: FaultReport, partitioned: bool, seed: int) -> None:
+def test_a_hive_table(
+    site: Site,
+    hive_metastore: HiveMetastore,
+    plain_spark: PlainSpark,
+    fault_report: FaultReport,
+    partitioned: bool,
+    seed: int,
+) -> None:
     chosen = Walk.chosen(seed, (40 if partitioned else 20) if seed == 1 else 250)
     database = f"model_{uuid4().hex}"
     catalogs = site.home / "catalogs.yaml"
@@ -35,5 +44,12 @@ def test_a_hive_table(site: Site, hive_metastore: HiveMetastore, fault_report: F
     with ExitStack() as opened:
         lake = opened.enter_context(closing(HiveLake(hive_metastore.uri, database, partitioned=partitioned)))
         scene = Scene(placed, lake, opened.enter_context(placed.open()), Random(chosen.seed), placed)
-        walk(scene, chosen)
+        walk(scene, chosen, lambda scene: spark_reads(scene, plain_spark))
     fault_report.note(f"model: hive: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
+
+
+def spark_reads(scene: Scene, spark: PlainSpark) -> None:
+    """A Spark that knows nothing of this package reads what the model says."""
+    if scene.state.made:
+        read = spark.sql(f"SELECT * FROM {scene.lake.table.database}.{scene.name}")
+        assert rows_of(read) == scene.state.rows
