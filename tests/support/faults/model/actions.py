@@ -297,7 +297,7 @@ def _ended(scene: Scene, work: Work, outcome: Outcome) -> None:
 def _decision(scene: Scene, kind: str) -> Work | None:
     """A decision on something that was in quarantine once, mostly on what is there now."""
     waiting = [stage.token for stage in scene.stages((StageState.QUARANTINED,))]
-    tokens = waiting if waiting and scene.random.random() < 0.9 else sorted(scene.held)
+    tokens = waiting if scene.random.random() < 0.9 else sorted(scene.held)
     if not tokens:
         return None
     return Work(kind, scene.held[scene.random.choice(tokens)].change)
