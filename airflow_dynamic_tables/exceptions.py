@@ -23,15 +23,17 @@ DynamicTableError
 └─ UpstreamError                 a parent is late or failed
 
 The docstring of a class is its default message; data sits in attributes; library errors are wrapped once, at the
-edge, with ``from``. This module imports nothing.
+edge, with ``from``. No message holds a secret: it goes to the history, to logs and to screens.
 """
+
+from airflow_dynamic_tables.redaction import without_secrets
 
 
 class DynamicTableError(Exception):
     """A dynamic table could not be handled."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or type(self).__doc__)
+        super().__init__(without_secrets(message) if message else type(self).__doc__)
 
 
 class DefinitionError(DynamicTableError):
@@ -159,7 +161,7 @@ class JobFailedError(DynamicTableError):
 
     def __init__(self, message: str | None = None, *, application_id: str | None = None, log_tail: str = "") -> None:
         self.application_id = application_id
-        self.log_tail = log_tail
+        self.log_tail = without_secrets(log_tail)
         super().__init__(message)
 
 

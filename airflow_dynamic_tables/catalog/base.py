@@ -32,6 +32,7 @@ from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import ConfigurationError, FunctionNotFoundError, PartitionNotFoundError
+from airflow_dynamic_tables.redaction import has_password
 
 DEFAULT_DATABASE = "default"
 
@@ -40,12 +41,14 @@ DEFAULT_DATABASE = "default"
 class Defaults:
     """What a ``sql`` catalog uses that names no ``url`` or ``warehouse`` itself; its warehouse is a folder of this one.
 
-    ``connections`` finds the Airflow connections that catalogs name by ``conn-id``.
+    ``connections`` finds the Airflow connections that catalogs name by ``conn-id``. ``private_files`` says that new files of
+    SQLite are for their owner only.
     """
 
     database_url: str
     warehouse: str
     connections: Connections = field(default_factory=lambda: environment_connections(os.environ))
+    private_files: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,12 @@ class CatalogEntry:
 
 
 def absolute_uri(folder: str, base: Path) -> str:
-    """The URI of a folder: a URI stays, a path starts from ``base``."""
+    """The URI of a folder: a URI stays, a path starts from ``base``.
+
+    :raises ConfigurationError: when it holds a password.
+    """
+    if has_password(folder):
+        raise ConfigurationError("A warehouse may not hold a password in its URI: all locations begin with it.")
     return folder if "://" in folder else f"file://{(base / folder).resolve()}"
 
 

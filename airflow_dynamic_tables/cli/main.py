@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from airflow_dynamic_tables.cli.arguments import Command, Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
+from airflow_dynamic_tables.redaction import without_secrets
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,15 +64,22 @@ class _Version(argparse.Action):
 
 def _log_to_stderr(*, debug: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s") if debug else _OneLine("%(message)s"))
+    handler.setFormatter(_Full("%(message)s") if debug else _OneLine("%(message)s"))
     logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+
+
+class _Full(logging.Formatter):
+    """Log records with their tracebacks, of other libraries, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
 
 
 class _OneLine(logging.Formatter):
     """Log records without their tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{record.getMessage()} {record.exc_info[1]}" if record.exc_info else record.getMessage()
+        return without_secrets(f"{record.getMessage()} {record.exc_info[1]}" if record.exc_info else record.getMessage())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from argparse import Namespace
 from importlib import import_module
 
 from airflow_dynamic_tables.exceptions import DefinitionError, DynamicTableError
+from airflow_dynamic_tables.redaction import without_secrets
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -41,7 +42,7 @@ def execute(function: str, arguments: Namespace) -> int:
 
 def message(error: Exception) -> str:
     """An error as one line; the mistakes of definitions as one line each."""
-    text = str(error)
+    text = without_secrets(str(error))
     return text if isinstance(error, DefinitionError) else " ".join(text.split())
 
 

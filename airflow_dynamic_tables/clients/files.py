@@ -32,19 +32,28 @@ def read_text(uri: str) -> str:
     return str(system.read_text(path, encoding="utf-8"))
 
 
-def write_text(uri: str, text: str) -> None:
+def write_text(uri: str, text: str, *, private: bool = False) -> None:
     """Write a small file, making its folders.
 
+    :param private: a new file is for its owner only, where files have owners.
     :raises CatalogUnavailableError: when it cannot be written.
     """
     system, path = file_system(uri)
     try:
         with as_os_errors():
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            system.write_text(path, text, encoding="utf-8")
+            if private and "file" in system.protocol:
+                _write_private(path, text)
+            else:
+                system.write_text(path, text, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or error
         raise CatalogUnavailableError(f"{uri} cannot be written: {reason}; check room and permissions there.") from error
+
+
+def _write_private(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
+        stream.write(text)
 
 
 def open_file(uri: str) -> Any:

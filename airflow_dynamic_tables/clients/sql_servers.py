@@ -9,6 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
+from airflow_dynamic_tables.redaction import without_secrets
 
 _CONNECT_TIMEOUT = 10
 """Seconds after which a PostgreSQL server that does not answer is down."""
@@ -39,8 +40,25 @@ def parse_url(url: str, called: str) -> URL:
     except (ArgumentError, ValueError):
         # Without its cause, whose text may hold the password.
         raise ConfigurationError(f"{called} is malformed; write for example postgresql://user@host/name.") from None
-    is_postgres = parsed.get_backend_name() in ("postgresql", "postgres")
-    return parsed.set(drivername="postgresql+psycopg") if is_postgres else parsed
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        return parsed
+    # libpq and JDBC take both from the query, too, where they would be shown and written into plans.
+    credentials = parsed.normalized_query
+    others = {name: value for name, value in parsed.query.items() if name not in ("user", "password")}
+    return URL.create(
+        "postgresql+psycopg",
+        username=credentials.get("user", (parsed.username,))[-1],
+        password=credentials.get("password", (parsed.password,))[-1],
+        host=parsed.host,
+        port=parsed.port,
+        database=parsed.database,
+        query=others,
+    )
+
+
+def shown(url: URL) -> str:
+    """A URL as it may be shown: without secrets, also those that are parameters."""
+    return without_secrets(url.render_as_string(hide_password=True))
 
 
 def make_engine(url: URL, connect_args: dict[str, Any]) -> Engine:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.limits import MESSAGE_CHARACTERS, MISTAKES_PER_FILE
+from airflow_dynamic_tables.redaction import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ class Mistake:
     message: str
 
     def __post_init__(self) -> None:
-        """Keep the message on one line, and of a length that somebody reads, whatever it quotes."""
-        object.__setattr__(self, "message", shown(self.message))
+        """Keep the message on one line, of a length that somebody reads, and without secrets, whatever it quotes."""
+        object.__setattr__(self, "message", without_secrets(shown(self.message)))
 
     def __str__(self) -> str:
         return f"{shown(str(self.path))}:{self.line}:{self.column}: {self.message}"

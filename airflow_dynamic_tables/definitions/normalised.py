@@ -2,12 +2,13 @@
 
 The keys are those of the YAML, with every default applied: the fields of ``DynamicTable`` may change while one is kept. Below
 ``resolved`` stands what the other definitions decided. It holds nothing that the YAML does not hold: no connection is looked up.
-What was not said is left out.
+What was not said is left out, and secrets in Spark's settings are hidden.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.redaction import without_secret_values
 
 VERSION = 1
 """Version of the schema; a release reads its own and every earlier one."""
@@ -48,7 +50,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "columns": dict(table.comments),
         "expectations": [_said(expectation) for expectation in table.expectations],
         "row_counts": [_said(bounds) for bounds in table.row_counts],
-        "spark": _said(table.spark),
+        "spark": _said(_without_secrets(table.spark)),
         "start_date": table.start_date.isoformat() if table.start_date else None,
         "tags": list(table.tags),
         "owner": table.owner,
@@ -122,6 +124,12 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "execution_timeout": _length(declaration.get("execution_timeout")),
         **{key: declaration.get(key) for key in _AS_THEY_ARE},
     }
+
+
+def _without_secrets(settings: SparkSettings) -> SparkSettings:
+    """Whoever may look at the catalog, in a metastore everybody, reads what is kept."""
+    conf = without_secret_values(settings.conf)
+    return replace(settings, conf=conf, env_vars=without_secret_values(settings.env_vars))
 
 
 def _said(value: Expectation | RowCount | SparkSettings) -> dict[str, Any]:

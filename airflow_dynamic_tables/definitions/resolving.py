@@ -28,7 +28,7 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.rules import table_mistakes
+from airflow_dynamic_tables.definitions.rules import source_mistakes, table_mistakes
 
 Analyse = Callable[[str], Analysis]
 
@@ -73,7 +73,9 @@ class Resolver:
         for identifier, entry in self._known.items():
             with understood(self.mistakes, partial(entry.document.mistake, entry.location)):
                 if isinstance(entry.declaration, SourceDeclaration):
-                    if entry.sound:
+                    mistakes = list(source_mistakes(entry, entry.declaration))
+                    self.mistakes.add(mistakes)
+                    if entry.sound and not mistakes:
                         sources[identifier] = build_source(entry, entry.declaration)
                 elif isinstance(entry.declaration, TableDeclaration):
                     expansion = self._expand(entry)

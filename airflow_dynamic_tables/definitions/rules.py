@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
@@ -14,9 +15,19 @@ from airflow_dynamic_tables.definitions.building import formatters, mode_decisio
 from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.queries.text import analyse_condition
+
+
+def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
+    """The mistakes of one source."""
+    for option in declared.options:
+        if problem := option_problem(declared.format, option):
+            yield entry.document.key_mistake((*entry.location, "options", option), problem)
+    if problem := path_problem(declared.path):
+        yield entry.mistake("path", problem)
 
 
 def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:

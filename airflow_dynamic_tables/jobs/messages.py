@@ -7,6 +7,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
+from airflow_dynamic_tables.redaction import without_secrets
+
 _LONGEST = 4000
 """Characters of a message: enough for Spark's longest sentence, and for a log that somebody reads."""
 
@@ -24,7 +26,7 @@ def message(error: BaseException) -> str:
             text = text.partition(";\n")[0]  # the tree of the plan comes next
     else:
         text = str(error)
-    text = _without_stack(text) or type(error).__name__
+    text = without_secrets(_without_stack(text)) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

@@ -28,6 +28,7 @@ from airflow_dynamic_tables.ledger.base import (
     StageState,
 )
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
+from airflow_dynamic_tables.redaction import without_secrets
 
 _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
@@ -250,7 +251,8 @@ def _values(record: Stage | Refresh) -> dict[str, Any]:
 
 def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields to columns; a column named ``table`` would have to be quoted everywhere."""
-    return {"table_name" if name == "table" else name: _column(value) for name, value in values.items()}
+    words = {name: without_secrets(values[name]) for name in ("reason", "error") if values.get(name)}
+    return {"table_name" if name == "table" else name: _column(value) for name, value in {**values, **words}.items()}
 
 
 def _column(value: Any) -> Any:

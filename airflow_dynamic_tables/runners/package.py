@@ -25,7 +25,7 @@ def application_zip() -> Path:
     """The package as the job needs it on the cluster: ``--py-files``; made once for every content, in a private folder."""
     files = sorted(file for part in ("*.py", "core/**/*.py", "jobs/**/*.py") for file in _PACKAGE.glob(part))
     # Of the top level only what the job imports: the rest may want Airflow.
-    files = [file for file in files if file.parent != _PACKAGE or file.name in ("__init__.py", "exceptions.py")]
+    files = [file for file in files if file.parent != _PACKAGE or file.name in ("__init__.py", "exceptions.py", "redaction.py")]
     content = {str(file.relative_to(_PACKAGE.parent)): file.read_bytes() for file in files}
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
     target = _private_folder() / f"airflow_dynamic_tables-{digest}.zip"

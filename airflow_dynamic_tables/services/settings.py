@@ -8,31 +8,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
+from airflow_dynamic_tables.exceptions import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
 
-    ``connections`` finds the Airflow connections that the catalogs file names.
+    ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
+    files are for their owner only, whatever the umask.
     """
 
     database_url: str
     warehouse: str
     catalogs_file: Path | None = None
     connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
+    private_files: bool = True
 
 
 def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
     """State without any set-up: SQLite and a warehouse folder under the Airflow home.
 
-    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it.
+    ``DYNAMIC_TABLES_DATABASE_URL``, ``DYNAMIC_TABLES_WAREHOUSE`` and ``DYNAMIC_TABLES_CATALOGS`` override it, and
+    ``DYNAMIC_TABLES_FILE_ACCESS`` says who may read state and plans: their ``owner``, or who the ``umask`` lets.
+
+    :raises ConfigurationError: when it says anything else.
     """
+    access = environ.get("DYNAMIC_TABLES_FILE_ACCESS") or "owner"
+    if access not in ("owner", "umask"):
+        raise ConfigurationError(f"DYNAMIC_TABLES_FILE_ACCESS is {access!r}; write owner or umask.")
     home = Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser().absolute() / "dynamic_tables"
     return Settings(
         database_url=environ.get("DYNAMIC_TABLES_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=chosen_catalogs_file(environ, catalogs_file),
+        private_files=access == "owner",
     )
 
 

@@ -101,6 +101,7 @@ def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) 
     :raises ConfigurationError: when the database URL is malformed.
     :raises DefinitionError: when the catalogs file is wrong.
     """
-    defaults = Defaults(settings.database_url, settings.warehouse, settings.connections)
+    private = settings.private_files
+    defaults = Defaults(settings.database_url, settings.warehouse, settings.connections, private)
     catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
-    return Workspace(settings, SqlLedger(Database(settings.database_url)), catalogs, clock)
+    return Workspace(settings, SqlLedger(Database(settings.database_url, private_files=private)), catalogs, clock)

@@ -54,7 +54,8 @@ class SqlCatalog(ReadableWritableCatalog):
     @classmethod
     def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
         """See :meth:`ReadableCatalog.from_entry`; without parameters it is in the embedded database."""
-        database = Database(_absolute_url(entry.params.get("url", defaults.database_url), entry.base))
+        url = _absolute_url(entry.params.get("url", defaults.database_url), entry.base)
+        database = Database(url, private_files=defaults.private_files)
         warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
         return cls(entry.name, database, warehouse, entry.default_database or DEFAULT_DATABASE)
 

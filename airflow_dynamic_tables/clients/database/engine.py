@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
-from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason
+from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason, shown
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
 VERSION_TABLE = "dt_alembic_version"
@@ -49,10 +50,11 @@ class Database:
     """One SQL database: SQLite, which upgrades itself, or PostgreSQL.
 
     :param url: SQLAlchemy URL; PostgreSQL is always spoken to through psycopg, whatever driver the URL names.
+    :param private_files: a new file of SQLite, and its folder if that is new, are for their owner only, whatever the umask.
     :raises ConfigurationError: when the URL is malformed or of another database.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, private_files: bool = True) -> None:
         parsed = parse_url(url, "The database URL")
         backend = parsed.get_backend_name()
         if backend not in ("postgresql", "sqlite"):
@@ -62,6 +64,7 @@ class Database:
         self._url = parsed
         self.url = parsed.render_as_string(hide_password=False)
         self.is_sqlite = backend == "sqlite"
+        self._private_files = private_files
         self._engine: Engine | None = None
 
     @contextmanager
@@ -126,7 +129,7 @@ class Database:
             self._engine = None
 
     def __str__(self) -> str:
-        return self._url.render_as_string(hide_password=True)
+        return shown(self._url)
 
     def _revision(self, connection: Connection) -> str | None:
         """The migration this database is at; ``None`` when it has none yet."""
@@ -135,13 +138,19 @@ class Database:
             raise ConfigurationError(f"{self} belongs to a newer release of airflow-dynamic-tables; install that one.")
         return current
 
+    def _make_file(self, file: Path) -> None:
+        """Make the folder and the empty file of a new database; what is there already stays as it is."""
+        try:
+            file.parent.mkdir(mode=0o700 if self._private_files else 0o777, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"{file.parent}: cannot be made ({error.strerror}); {self} is to live there.") from error
+        if self._private_files and not str(file).startswith("file:"):
+            with suppress(OSError):  # it is there, or SQLite says why it cannot be
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+
     def _raw_engine(self) -> Engine:
         if self.is_sqlite:
-            folder = Path(str(self._url.database)).parent
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigurationError(f"{folder}: cannot be made ({error.strerror}); {self} is to live there.") from error
+            self._make_file(Path(str(self._url.database)))
         engine = make_engine(self._url, _connect_args(self._url))
         if self.is_sqlite:
             event.listen(engine, "connect", _prepare_sqlite)

@@ -12,6 +12,10 @@ from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.redaction import is_secret_name
+
+_PASSWORD_FILE = "passfile"
+"""A parameter that only libpq knows: where this machine has the passwords."""
 
 
 def quote(*parts: str) -> str:
@@ -46,6 +50,11 @@ class PostgresServer:
         parsed = parse_url(url.removeprefix("jdbc:"), "the URL")
         if parsed.get_backend_name() != "postgresql":
             raise ConfigurationError(f"{parsed.drivername} is not supported; a jdbc catalog reads PostgreSQL.")
+        if secret := next((name for name in parsed.query if is_secret_name(name) and name != _PASSWORD_FILE), None):
+            raise ConfigurationError(
+                f"The URL has the parameter {secret!r}, which would stand in every plan; use a key without a password, "
+                "in a file that only the user of Spark can read."
+            )
         self._url = parsed
         self._reader = reader
         self._snapshots: dict[str, Connection] = {}
@@ -67,7 +76,8 @@ class PostgresServer:
 
     def jdbc_url(self, database: str) -> str:
         """The URL of a database for Spark, without user and password."""
-        plain = URL.create("jdbc:postgresql", host=self._url.host, port=self._url.port, database=database, query=self._url.query)
+        query = {name: value for name, value in self._url.query.items() if name != _PASSWORD_FILE}
+        plain = URL.create("jdbc:postgresql", host=self._url.host, port=self._url.port, database=database, query=query)
         return plain.render_as_string()
 
     @contextmanager

@@ -8,10 +8,16 @@ from collections.abc import Mapping
 from airflow_dynamic_tables.catalog.values import CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
-from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import NotFoundError, TableNotFoundError, UnsupportedError, UpstreamError
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    NotFoundError,
+    TableNotFoundError,
+    UnsupportedError,
+    UpstreamError,
+)
 from airflow_dynamic_tables.formats.registry import bind, is_bound
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -33,10 +39,21 @@ def bind_sources(
             view += "_"
         source = sources.get(identifier) or _described(workspace, identifier)
         if source is not None and is_bound(source):
+            _check_options(source)
             bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view))
         else:
             bindings.append(_bind_table(workspace, table, identifier, view))
     return tuple(bindings)
+
+
+def _check_options(source: Source) -> None:
+    """What a catalog says of a table goes into the plan, too.
+
+    :raises ConfigurationError: when it holds a secret.
+    """
+    problems = (path_problem(source.path), *(option_problem(source.format, option) for option in source.options))
+    if problem := next(filter(None, problems), None):
+        raise ConfigurationError(f"{source.identifier}: {problem}.")
 
 
 def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:

@@ -199,7 +199,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)
-    write_text(planned.plan_location, planned.to_json())
+    write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
     trace(Step.PLANNED, request.token)
     return planned
 

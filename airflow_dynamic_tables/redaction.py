@@ -1,0 +1,45 @@
+"""Which words are secrets, and text without them; every message of an error goes through here. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HIDDEN = "***"
+"""What stands where a secret stood."""
+
+_SECRET = (
+    r"pass_?word|passwd|\bpwd\b|passphrase|passfile|secret|credential|private[_.\-]?key|access[_.\-]?key"
+    r"|account[_.\-]?key|api[_.\-]?key|(?:access|session|security|auth|sas|bearer|oauth2?)[_.\-]?token"
+)
+_SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"""
+# Every repetition has an end: the text may be one word of megabytes.
+_NAMED = re.compile(
+    rf"""((?:{_SECRET})[\w.\-]{{0,80}})(?:(["'`]?\s{{0,3}}=\s{{0,3}})(?:{_QUOTED}|[^\s&"'][^\s&]*)|(["']\s?:\s?)(?:{_QUOTED}))""",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"""(\w://[^\s/:@"'`]{0,256}:)[^\s"'`]{1,1024}@""")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what goes by that name, an option or a parameter of a URL, is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def has_password(uri: str) -> bool:
+    """Whether a URI holds a password before its host."""
+    return _IN_URL.search(uri) is not None
+
+
+def without_secrets(text: str) -> str:
+    """Text in which secrets of ``name=secret`` and ``"name": "secret"``, and passwords in URLs, are hidden.
+
+    A secret without such a name cannot be told from other text.
+    """
+    return _NAMED.sub(rf"\1\2\3{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}@", text))
+
+
+def without_secret_values(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings in which the values of secret names, and passwords in URLs, are hidden."""
+    return {name: HIDDEN if is_secret_name(name) else without_secrets(value) for name, value in settings.items()}
