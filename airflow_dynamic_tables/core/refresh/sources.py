@@ -7,28 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.formats import VIEW
+from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
-
-_LOGIN = "the catalog logs in; give its connection (conn-id) the login in catalogs.yaml"
-_SNAPSHOT = "the refresh sets it, to read one snapshot; remove it"
-
-_JDBC_OPTIONS = {
-    "user": _LOGIN,
-    "password": _LOGIN,
-    "url": "the catalog knows the server; name it in catalogs.yaml",
-    "driver": _SNAPSHOT,
-    "dbtable": "the name of the source is that of the table, database.table; remove the option",
-    "query": "write the query into the dynamic table, or make it a view of the database and name that",
-    "preparequery": _SNAPSHOT,
-    "sessioninitstatement": _SNAPSHOT,
-}
-"""Options of Spark's JDBC reader, in lower case, that are not the definition's affair, and what to do instead."""
 
 
 def option_problem(source_format: str, option: str) -> str | None:
     """Why a source may not have an option, and what to write instead; ``None`` when it may."""
-    instead = _JDBC_OPTIONS.get(option.lower()) if source_format == "jdbc" else None
+    instead = FORMATS[source_format].options_of_others.get(option.lower())
     if instead is None and is_secret_name(option):
         instead = "options are written into the plan of every refresh; give secrets to Spark, see docs/security.md"
     return f"a {source_format} source has no option {option!r}: {instead}" if instead else None

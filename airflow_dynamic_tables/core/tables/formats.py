@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -22,7 +22,8 @@ class TableFormat:
     ``file_format`` is Spark's name of the files that a refresh writes. Partition columns are in these files, too, with
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
-    earlier versions whole, as many as their retention says.
+    earlier versions whole, as many as their retention says. ``options_of_others`` are options of Spark's reader, in lower case,
+    that no source may have, and what to do instead.
     """
 
     name: str
@@ -33,7 +34,23 @@ class TableFormat:
     has_path: bool = False
     has_columns: bool = True
     has_history: bool = False
+    options_of_others: Mapping[str, str] = field(default_factory=dict)
 
+
+_LOGIN = "the catalog logs in; give its connection (conn-id) the login in catalogs.yaml"
+_SNAPSHOT = "the refresh sets it, to read one snapshot; remove it"
+
+_SERVER_OPTIONS = {
+    "user": _LOGIN,
+    "password": _LOGIN,
+    "url": "the catalog knows the server; name it in catalogs.yaml",
+    "driver": _SNAPSHOT,
+    "dbtable": "the name of the source is that of the table, database.table; remove the option",
+    "query": "write the query into the dynamic table, or make it a view of the database and name that",
+    "preparequery": _SNAPSHOT,
+    "sessioninitstatement": _SNAPSHOT,
+}
+"""Options of Spark's reader of servers that are not the definition's affair."""
 
 DEFAULT_FORMAT = "iceberg"
 """Format of a table that does not say."""
@@ -50,7 +67,7 @@ FORMATS = {
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
         TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
         TableFormat("hive", source=Support.YES, has_columns=False),
-        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES),
+        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, options_of_others=_SERVER_OPTIONS),
         TableFormat(VIEW, source=Support.YES),
         TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),
     )
