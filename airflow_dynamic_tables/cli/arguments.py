@@ -72,6 +72,9 @@ LIMIT = Argument(
     "how many of the latest refreshes (default: 20)",
     {"type": argument_types.positive, "default": 20, "metavar": "N"},
 )
+WITHOUT_SPARK = Argument(
+    ("--without-spark",), "do not start Java for Spark's own parser, also where it is installed", {"action": "store_true"}
+)
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})
 TABLES = Argument(("tables",), "only these tables (default: all)", {"metavar": "TABLE", "nargs": "*"})

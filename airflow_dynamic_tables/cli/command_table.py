@@ -18,6 +18,7 @@ from airflow_dynamic_tables.cli.arguments import (
     TABLE,
     TABLES,
     TOKEN,
+    WITHOUT_SPARK,
     Argument,
     Command,
     Group,
@@ -33,9 +34,10 @@ COMMANDS: tuple[Command | Group, ...] = (
         "validate",
         "check the definitions and print every mistake",
         f"{_PACKAGE}.definitions.validate",
-        (DEFINITIONS, DEBUG),
+        (DEFINITIONS, WITHOUT_SPARK, DEBUG),
         "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
-        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI.",
+        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. Where PySpark and Java are "
+        "installed, Spark's own parser says what is SQL; queries it has seen before are not parsed again.",
     ),
     Command(
         "plan",

@@ -19,11 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.judging import judge
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
@@ -63,6 +65,13 @@ def _stamp(path: str) -> _Stamp:
     return [path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What Spark said of a query: nothing, when it can parse it."""
+
+    refusal: Refusal | None
+
+
 class Cache:
     """A folder of earlier results; ``None`` keeps nothing.
 
@@ -91,6 +100,18 @@ class Cache:
         analysis = analyse(query)
         self._write(f"queries/{key}.json", json.dumps(to_plain(analysis)))
         return analysis
+
+    def analyse_with(self, spark: SparkParser, query: str) -> Analysis:
+        """As :meth:`analyse`, but Spark's own parser says what is SQL; asked at most once for the same text and version."""
+        return judge(query, self.analyse(query), functools.partial(self._refusal, spark, query))
+
+    def _refusal(self, spark: SparkParser, query: str) -> Refusal | None:
+        name = f"refusals/{_digest(_versions(), spark.version, query)}.json"
+        with contextlib.suppress(OSError, ValueError):
+            return from_plain(Answer, json.loads(self._read(name))).refusal
+        refusal = spark.refusal(query)
+        self._write(name, json.dumps(to_plain(Answer(refusal))))
+        return refusal
 
     def load(self, tree: Tree) -> Loaded | None:
         """What :meth:`store` kept for exactly these files, if anything."""

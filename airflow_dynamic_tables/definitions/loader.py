@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -20,21 +22,25 @@ Scope = tuple[str, str]
 DEFAULT_SCOPE: Scope = ("default", "default")
 
 
-def load_definitions(path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None) -> Definitions:
+def load_definitions(
+    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None, spark: SparkParser | None = None
+) -> Definitions:
     """Load a file, or every YAML file below a folder.
 
     :param scope: catalog and database of names that leave them out, in files that set no default.
     :param cache: where earlier results are kept; by default the user's cache folder.
+    :param spark: decides what is SQL; without it, what we can read is.
     :raises DefinitionError: with all mistakes of all files.
+    :raises ConfigurationError: when Spark's parser does not answer.
     """
-    definitions, mistakes = load_sound_definitions(path, scope=scope, cache=cache)
+    definitions, mistakes = load_sound_definitions(path, scope=scope, cache=cache, spark=spark)
     if mistakes:
         raise DefinitionError(mistakes)
     return definitions
 
 
 def load_sound_definitions(
-    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
+    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None, spark: SparkParser | None = None
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """Everything that is fine, and all mistakes, in order of path, line and column.
 
@@ -45,13 +51,15 @@ def load_sound_definitions(
     cache = cache or Cache.of_user()
     found = find_files(path)
     tree = Tree.scan(path, found.files, scope)
-    result = cache.load(tree)
+    result = cache.load(tree) if spark is None else None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
 
-        result, files = read(path, tree.files, scope, cache.analyse)
-        cache.store(tree.including(files), *result)
+        analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
+        result, files = read(path, tree.files, scope, analyse)
+        if spark is None:
+            cache.store(tree.including(files), *result)
     definitions, mistakes = result
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
 

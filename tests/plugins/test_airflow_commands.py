@@ -41,7 +41,7 @@ def test_a_mistake_in_the_definitions_is_exit_code_1(
     parser: DefaultHelpParser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "broken.yaml").write_text("dynamic_tables:\n- name: a\n  freshness: 1 day\n  query: SELEC 1\n")
-    arguments = parser.parse_args(["dynamic-tables", "validate", "--definitions", str(tmp_path)])
+    arguments = parser.parse_args(["dynamic-tables", "validate", "--without-spark", "--definitions", str(tmp_path)])
     with pytest.raises(SystemExit) as exit_:
         arguments.func(arguments)
     assert exit_.value.code == 1

@@ -6,14 +6,17 @@ import json
 import sys
 from argparse import Namespace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope
 from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import DefinitionError
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
 
 
@@ -21,7 +24,7 @@ def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     path = definitions_path(arguments)
     try:
-        defined = load_definitions(path, scope=scope(arguments, path))
+        defined, judge = _parsed(path, scope(arguments, path), None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:
         print(error)
         return FAILED
@@ -29,8 +32,19 @@ def validate(arguments: Namespace) -> int:
         if told := warning(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
     counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
-    print(f"{path}: {counts}, no mistakes.", file=sys.stderr)
+    print(f"{path}: {counts}, no mistakes. {judge}", file=sys.stderr)
     return OK
+
+
+def _parsed(path: Path, names: tuple[str, str], spark: SparkParser | None) -> tuple[Definitions, str]:
+    """The definitions, and who read their queries: Spark's own parser where there is one."""
+    if spark is not None:
+        try:
+            with spark:
+                return load_definitions(path, scope=names, spark=spark), f"Spark {spark.version} can parse their queries."
+        except ConfigurationError as error:
+            print(f"{error} Queries are checked without it.", file=sys.stderr)
+    return load_definitions(path, scope=names), "Their queries were not parsed by Spark."
 
 
 def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments

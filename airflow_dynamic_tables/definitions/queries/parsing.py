@@ -25,8 +25,8 @@ _INCOMPLETE = re.compile(r"Required keyword: '(\w+)' missing for <class '.*\.(\w
 class _UnusableError(Exception):
     """The text is no query; carries the problem."""
 
-    def __init__(self, offset: int, message: str) -> None:
-        self.problem = Problem(offset, message)
+    def __init__(self, offset: int, message: str, *, unread: bool = False) -> None:
+        self.problem = Problem(offset, message, unread)
         super().__init__(message)
 
 
@@ -83,9 +83,11 @@ def _tokens(query: str) -> list[Token]:
         cause = str(error.__cause__ or error)
         place = _NEVER_CLOSED.search(cause)
         if place is None:
-            raise _UnusableError(max(query.rfind("/*"), 0), "bad SQL: a comment or a quote is never closed") from error
+            raise _UnusableError(
+                max(query.rfind("/*"), 0), "bad SQL: a comment or a quote is never closed", unread=True
+            ) from error
         start = sum(len(line) + 1 for line in query.split("\n")[: int(place[2]) - 1])
-        raise _UnusableError(start + int(place[3]), f"bad SQL: {place[1]} is never closed") from error
+        raise _UnusableError(start + int(place[3]), f"bad SQL: {place[1]} is never closed", unread=True) from error
 
 
 def _single_statement(query: str, tokens: list[Token]) -> tuple[str, list[Token]]:
@@ -120,14 +122,14 @@ def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -
         detail = error.errors[0] if error.errors else {}
         offset = len(detail.get("start_context") or "")
         message = _plain(detail.get("description") or str(error), detail.get("highlight") or "")
-        raise _UnusableError(offset, f"bad SQL: {message}") from error
+        raise _UnusableError(offset, f"bad SQL: {message}", unread=True) from error
     except TokenError as error:
         # The parser reads hints only now.
         place = next((token.start for token in tokens if token.token_type is TokenType.HINT), 0)
-        raise _UnusableError(place, "bad SQL: a quote in a hint is never closed") from error
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise _UnusableError(place, "bad SQL: a quote in a hint is never closed", unread=True) from error
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # A parser written for so many dialects stumbles over some texts; these are no SQL either.
-        raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})") from error
+        raise _UnusableError(tokens[0].start, f"bad SQL: it cannot be parsed ({error})", unread=True) from error
 
 
 def _plain(description: str, near: str) -> str:
@@ -198,6 +200,9 @@ def _problems(root: exp.Expr, tokens: list[Token]) -> Iterator[Problem]:
     for table in root.find_all(exp.Table):
         if (table.args.get("version") or table.args.get("when")) and is_table_name(table):
             yield Problem(start_of(table.parts[0]), "a refresh chooses the version of every table itself; remove the time travel")
+    if root.find(exp.Into):
+        place = next((token.start for token in tokens if token.token_type is TokenType.INTO), 0)
+        yield Problem(place, "a query writes nothing itself; remove INTO")
     for call in root.find_all(exp.Anonymous):
         if any(isinstance(argument, exp.Select) for argument in call.expressions):
             yield Problem(start_of(call), f"{call.name} is given a table, which cannot be analysed; read the table in FROM")

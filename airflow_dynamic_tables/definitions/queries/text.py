@@ -58,10 +58,14 @@ class Qualifier:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a query, at a character offset."""
+    """Something wrong with a query, at a character offset.
+
+    It is ``unread`` when our own parser gave up: then Spark's may know better.
+    """
 
     offset: int
     message: str
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)

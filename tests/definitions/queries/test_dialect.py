@@ -63,6 +63,7 @@ def test_a_table_query_is_written_as_a_select() -> None:
         ("SELECT a FROM t WHERE a =", 24, "EQ is incomplete"),
         ("SELECT sum( FROM t", 17, "expecting )"),
         ("FROM t |> RENAME a AS b", 10, "unsupported pipe syntax operator: 'RENAME'"),
+        ("SELECT a INTO x FROM t", 9, "a query writes nothing itself; remove INTO"),
         ("SELECT * FROM f(TABLE t)", 14, "f is given a table, which cannot be analysed; read the table in FROM"),
     ],
 )

@@ -1,0 +1,131 @@
+"""Spark's own parser, in a Java process that is started when it is first asked. It parses, and runs nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+_ANSWER_SECONDS = 60
+"""How long the parser may take for one query, and Java to end."""
+
+_JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"]
+"""Started fast and kept small: it lives for one command."""
+
+_MESSAGE = re.compile(r"\s*(?P<text>.*?)\.?(?: SQLSTATE: \w+)?\s*(?:\(line \d+, pos \d+\))?\s*(?:\n\n?== SQL|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why Spark cannot parse a text, and where, unless Spark does not say; line and column count from 0."""
+
+    message: str
+    place: tuple[int, int] | None
+
+
+class SparkParser:
+    """Answers what Spark says of a query; a context manager that ends the Java process.
+
+    :param jars: the folder of Spark's jars.
+    :param java: the program.
+    """
+
+    def __init__(self, jars: Path, java: str) -> None:
+        self._jars = jars
+        self._java = java
+        self._gateway: Any = None
+        self._process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def installed(cls, environ: Mapping[str, str] = os.environ) -> SparkParser | None:
+        """That of ``SPARK_HOME``, else of the PySpark beside this package; ``None`` without PySpark or Java."""
+        package = find_spec("pyspark")
+        beside = Path(package.origin).parent if package is not None and package.origin else None
+        home = Path(environ["SPARK_HOME"]) if environ.get("SPARK_HOME") else beside
+        java_home = environ.get("JAVA_HOME")
+        java = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java", path=environ.get("PATH"))
+        if home is None or java is None or find_spec("py4j") is None or not list(home.glob("jars/spark-catalyst_*.jar")):
+            return None
+        return cls(home / "jars", java)
+
+    @property
+    def version(self) -> str:
+        """Spark's version."""
+        return next(self._jars.glob("spark-catalyst_*.jar")).stem.partition("-")[2].partition("-")[2]
+
+    def refusal(self, query: str) -> Refusal | None:
+        """Why Spark cannot parse a query; ``None`` when it can, or when it fails for another reason.
+
+        :raises ConfigurationError: when the parser cannot be started or does not answer.
+        """
+        from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # comes with PySpark
+
+        try:
+            gateway = self._gateway or self._start()
+            parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+            for no_longer_needed in (parser.parsePlan(query), parser):
+                gateway.detach(no_longer_needed)
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            if thrown.getClass().getSimpleName() != "ParseException":
+                return None
+            line, column = thrown.line(), thrown.startPosition()
+            is_placed = line.isDefined() and column.isDefined()
+            return Refusal(_words(thrown.getMessage()), (line.get() - 1, column.get()) if is_placed else None)
+        except (Py4JError, Py4JNetworkError, OSError, ValueError) as error:
+            self.close()
+            raise ConfigurationError(f"Spark's parser does not answer ({error}).") from error
+        return None
+
+    def _start(self) -> Any:
+        from py4j.java_gateway import GatewayParameters, JavaGateway
+
+        # The server asks for the token that it prints, and ends when this process does.
+        server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        command = [self._java, "-classpath", str(self._jars / "*"), *_JAVA_OPTIONS, *server]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        port, token = (line.strip() for line in islice(self._process.stdout or (), 2))
+        parameters = GatewayParameters(
+            port=int(port),
+            auth_token=token,
+            read_timeout=_ANSWER_SECONDS,
+            enable_memory_management=False,  # else Py4J asks Java to forget objects also when it has ended
+        )
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+        return self._gateway
+
+    def close(self) -> None:
+        """End the Java process, if there is one."""
+        if self._gateway is not None:
+            self._gateway.close()
+            self._gateway = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_ANSWER_SECONDS)
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+            self._process = None
+
+    def __enter__(self) -> SparkParser:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def _words(message: str) -> str:
+    """The message without the query, which the reader has."""
+    found = _MESSAGE.match(message)
+    return " ".join((found["text"] if found else message).split())

@@ -1,0 +1,74 @@
+"""Spark's own parser, asked by way of Java alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def parser(java: None) -> Iterator[SparkParser]:  # noqa: ARG001 - it must be there
+    installed = SparkParser.installed()
+    assert installed is not None
+    with installed as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("query", "place", "words"),
+    [
+        ("SELECT a INTO x FROM t", (0, 14), "[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'"),
+        ("SELECT\n  '🙂', 128Y", (1, 7), "[INVALID_NUMERIC_LITERAL_RANGE] Numeric literal 128 is outside"),
+        ("SELECT * REPLACE (1 AS a) FROM t", (0, 17), "Syntax error at or near '('"),
+        ("SELECT a FROM t FETCH FIRST 1 ROWS ONLY", (0, 22), "Syntax error at or near 'FIRST'"),
+        ("SELECT a FROM t UNION BY NAME SELECT b FROM u", (0, 22), "Syntax error"),
+        ("SELECT interval 'x' day", (0, 16), "invalid value: x"),
+        ("WITH a AS (SELECT 1), a AS (SELECT 2) SELECT 1", (0, 0), "[DUPLICATED_CTE_NAMES]"),
+        ("SELECT date 'mar 11 2016'", (0, 7), "mar 11 2016"),
+        ("SELECT 1 /* a", None, "[UNCLOSED_BRACKETED_COMMENT]"),
+    ],
+)
+def test_what_spark_refuses_has_a_place_and_its_words(
+    query: str, place: tuple[int, int] | None, words: str, parser: SparkParser
+) -> None:
+    refusal = parser.refusal(query)
+    assert refusal is not None
+    assert refusal.place == place
+    assert words in refusal.message
+    assert "SQLSTATE" not in refusal.message
+    assert "\n" not in refusal.message
+
+
+@pytest.mark.parametrize("query", ["SELECT 1;", "TABLE t", "SELECT v:a.b::INT FROM t", "/*/**/*/ SELECT 1", "FROM t |> DROP a"])
+def test_what_spark_can_parse_is_not_refused(query: str, parser: SparkParser) -> None:
+    assert parser.refusal(query) is None
+
+
+def test_it_parses_again_after_it_was_closed(java: None) -> None:  # noqa: ARG001
+    parser = SparkParser.installed()
+    assert parser is not None
+    for _ in range(2):
+        with parser:
+            assert isinstance(parser.refusal("SELEC"), Refusal)
+
+
+def test_a_java_that_does_not_start_is_told(java: None, tmp_path: Path) -> None:  # noqa: ARG001
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(shutil.which("false") or "")
+    parser = SparkParser.installed({"JAVA_HOME": str(tmp_path)})
+    assert parser is not None
+    with pytest.raises(ConfigurationError, match="Spark's parser does not answer"):
+        parser.refusal("SELECT 1")
+
+
+def test_without_java_or_spark_there_is_no_parser(tmp_path: Path) -> None:
+    assert SparkParser.installed({"PATH": str(tmp_path)}) is None
+    assert SparkParser.installed({"SPARK_HOME": str(tmp_path)}) is None
