@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from airflow_dynamic_tables.core.limits import MESSAGE_CHARACTERS, MISTAKES_PER_
 from airflow_dynamic_tables.redaction import without_secrets
 
 log = logging.getLogger(__name__)
+
+_LONGEST_GUESSED = 100
+"""Letters of a name that may be a mistyped one; the time to compare grows with their square."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,3 +86,12 @@ def shown(text: str) -> str:
 
 def _written_out(sign: str) -> str:
     return sign.encode("unicode_escape", errors="backslashreplace").decode("ascii")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
+    if len(name) > _LONGEST_GUESSED:
+        return ""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

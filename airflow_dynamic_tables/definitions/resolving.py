@@ -17,10 +17,9 @@ from airflow_dynamic_tables.core.limits import (
     TABLES_IN_QUERY,
     WRITTEN_OUT_CHARACTERS,
 )
-from airflow_dynamic_tables.core.mistakes import Mistakes, understood
+from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
-from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration

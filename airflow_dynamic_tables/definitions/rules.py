@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
-from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision, start_date
-from airflow_dynamic_tables.definitions.declarations.base import did_you_mean
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
-from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, did_you_mean
+from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
+from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
 
 _Model = TypeVar("_Model", bound=Declaration)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import did_you_mean, shown
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -18,16 +19,20 @@ from airflow_dynamic_tables.services.refresh.requests import (
     parse_schedule_time,
 )
 
+_ARGUMENTS = ("schedule_time", "partition", "full_refresh")
+"""Keys of a run's conf, and params of its DAG."""
+
 
 def read_request(context: Mapping[str, Any], table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> RefreshRequest:
     """The refresh that a task is to do, from the task's context.
 
     :raises ConfigurationError: names the argument, and what is wrong with it.
     """
+    _check_keys(context)
     partitions = _partitions(_asked(context, "partition"))
-    full_refresh = _asked(context, "full_refresh") or False
-    if not isinstance(full_refresh, bool):
-        raise ConfigurationError(f"full_refresh must be true or false, not {full_refresh!r}.")
+    full_refresh = _asked(context, "full_refresh")
+    if not isinstance(full_refresh, bool | None):
+        raise ConfigurationError(f"full_refresh must be true or false, not {_shown(full_refresh)}.")
     ti = context["ti"]
     return RefreshRequest(
         table=table,
@@ -37,7 +42,7 @@ def read_request(context: Mapping[str, Any], table: DynamicTable, sources: Mappi
         owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
         is_reported=True,
         partitions=partitions,
-        full_refresh=full_refresh,
+        full_refresh=bool(full_refresh),
     )
 
 
@@ -52,9 +57,33 @@ def run_of(owner: str) -> tuple[str, str]:
     return dag_id, rest.rpartition("/")[0]
 
 
+def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the run was triggered with.
+
+    :raises ConfigurationError: when it is no mapping.
+    """
+    conf = getattr(context.get("dag_run"), "conf", None)
+    if conf is not None and not isinstance(conf, Mapping):
+        raise ConfigurationError(
+            f'The conf of a run must be a mapping such as {{"partition": "ds=2024-01-31"}}, not {_shown(conf)}.'
+        )
+    return conf or {}
+
+
+def _check_keys(context: Mapping[str, Any]) -> None:
+    """Refuse a mistyped key: without it, the run would refresh something else than was asked for, and be green.
+
+    :raises ConfigurationError: names the key, and the legal ones.
+    """
+    for key in _conf(context):
+        if key not in _ARGUMENTS:
+            hint = did_you_mean(str(key), _ARGUMENTS) or f"; legal are {', '.join(_ARGUMENTS)}"
+            raise ConfigurationError(f"The conf of this run has an unknown key {_shown(key)}{hint}.")
+
+
 def _asked(context: Mapping[str, Any], name: str) -> Any:
     """A param as the conf of the run has it, else with its default; empty text is nothing."""
-    conf = getattr(context.get("dag_run"), "conf", None) or {}
+    conf = _conf(context)
     value = conf[name] if name in conf else (context.get("params") or {}).get(name)
     return None if isinstance(value, str) and not value.strip() else value
 
@@ -62,14 +91,15 @@ def _asked(context: Mapping[str, Any], name: str) -> Any:
 def _schedule_time(context: Mapping[str, Any], table: DynamicTable) -> datetime:
     asked = _asked(context, "schedule_time")
     if asked is None:
-        return _date_of_the_run(context)
+        return in_time_zone(_date_of_the_run(context), table)
     try:
-        return in_time_zone(parse_schedule_time(str(asked)), table)
+        time = parse_schedule_time(_text("schedule_time", asked))
     except ValueError as error:
         raise ConfigurationError(
-            f"schedule_time {asked!r} is no time; write for example 2024-01-31T06:00:00+00:00, or 2024-01-31 06:00:00 "
+            f"schedule_time {_shown(asked)} is no time; write for example 2024-01-31T06:00:00+00:00, or 2024-01-31 06:00:00 "
             f"in the table's time zone ({table.timezone})."
         ) from error
+    return in_time_zone(time, table)
 
 
 def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
@@ -87,10 +117,20 @@ def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(most_specific.isoformat())
 
 
-def _partitions(text: object) -> PartitionSet | None:
-    if text is None:
+def _partitions(asked: object) -> PartitionSet | None:
+    if asked is None:
         return None
     try:
-        return parse_partitions(str(text))
+        return parse_partitions(_text("partition", asked))
     except ValueError as error:
-        raise ConfigurationError(f"partition: {error}.") from error
+        raise ConfigurationError(f"partition: {shown(str(error))}.") from error
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be text, not {_shown(value)}; put it in quotes.")
+    return value
+
+
+def _shown(value: object) -> str:
+    return shown(repr(value))

@@ -88,6 +88,20 @@ def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
         ({"partition": "2024-01-01"}, "partition: '2024-01-01' is no partition; write for example ds=2024-01-01"),
         ({"partition": "ds=2024-01-01"}, "partition: partition 'ds=2024-01-01' does not fit the partition keys ds, hh"),
         ({"full_refresh": "yes"}, "full_refresh must be true or false, not 'yes'"),
+        ({"full_refresh": 0}, "full_refresh must be true or false, not 0"),
+        ({"Partition": "ds=1"}, "The conf of this run has an unknown key 'Partition'; did you mean 'partition'?"),
+        (
+            {"day": "x" * 10_000},
+            "an unknown key 'day'; legal are schedule_time, partition, full_refresh",
+        ),
+        ({"partition": ["ds=1"]}, "partition must be text, not ['ds=1']; put it in quotes"),
+        ({"schedule_time": 20240101}, "schedule_time must be text, not 20240101; put it in quotes"),
+        (
+            {"schedule_time": "0001-01-01"},
+            "schedule_time 0001-01-01T00:00:00 cannot be planned for: write a time",
+        ),
+        ({"schedule_time": "9999-12-31T23:59:59-14:00"}, "cannot be planned for: write a time of the years 200 to 9800"),
+        (5, 'The conf of a run must be a mapping such as {"partition": "ds=2024-01-31"}, not 5'),
         ({"partition": "ds=1/hh=2", "full_refresh": True}, "partition and full_refresh exclude each other"),
     ],
 )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from airflow_dynamic_tables.core.identifiers import check_name
+from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.yaml_files.documents import Flag
-
-_LONGEST_GUESSED = 100
-"""Letters of a name that may be a mistyped one; the time to compare grows with their square."""
 
 
 def _text(value: object) -> object:
@@ -42,15 +39,6 @@ class UnknownValueError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.args[0]}{did_you_mean(self._value, self._known())}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known name that looks most alike, or nothing."""
-    if len(name) > _LONGEST_GUESSED:
-        return ""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
 Name = Annotated[str, Field(min_length=1)]

@@ -17,6 +17,9 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
+_YEARS = (200, 9800)
+"""Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
+
 
 @dataclass(frozen=True, slots=True)
 class RefreshRequest:
@@ -67,7 +70,13 @@ def parse_schedule_time(text: str) -> datetime:
 
 
 def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
-    """A time that somebody asked for, in the table's time zone when it has none."""
+    """A time that somebody asked for, in the table's time zone when it has none.
+
+    :raises ConfigurationError: when it is so near to the end of the calendar that its partitions may be beyond it.
+    """
+    if not _YEARS[0] <= time.year <= _YEARS[1]:
+        message = f"schedule_time {time.isoformat()} cannot be planned for: write a time of the years {_YEARS[0]} to {_YEARS[1]}."
+        raise ConfigurationError(message)
     return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(table.timezone))
 
 
