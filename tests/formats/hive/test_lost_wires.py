@@ -68,6 +68,7 @@ def _cut(is_sent: bool) -> Iterator[None]:
         wire = transport._TBufferedTransport__trans.handle
         if is_sent:
             flush(transport)
+            wire.recv(65536)  # the metastore has done it; what it says of that is lost
         wire.shutdown(socket.SHUT_RDWR)
         if not is_sent:
             flush(transport)
