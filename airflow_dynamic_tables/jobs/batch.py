@@ -12,24 +12,12 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult,
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
-from airflow_dynamic_tables.jobs.files import list_files, write_text
+from airflow_dynamic_tables.jobs.files import exactly, list_files, write_text
 from airflow_dynamic_tables.jobs.functions import register
+from airflow_dynamic_tables.jobs.query.checking import check_query
+from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind
 from airflow_dynamic_tables.jobs.writers import write
-
-_CONF = {
-    # Partition folders hold text; Spark would guess dates and numbers from it.
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.sources.partitionOverwriteMode": "static",
-    # What Iceberg's readers understand.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.writeLegacyFormat": "false",
-    "spark.sql.parquet.fieldId.write.enabled": "false",
-    # Rebalances partitions into as few files as their size allows.
-    "spark.sql.adaptive.enabled": "true",
-}
-"""Settings that the promises hang on; anything else is as the user has it."""
 
 
 def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
@@ -38,8 +26,9 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
     """
     started = time.monotonic()
-    for key, value in {**_CONF, "spark.sql.session.timeZone": plan.timezone}.items():
-        spark.conf.set(key, value)
+    if unused := settle_settings(spark, plan):
+        named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
+        print(f"Not used of this cluster's settings, because they change what a query means: {named}")
     for source in plan.sources:
         bind(spark, source)
     for function in plan.functions:
@@ -49,7 +38,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         check_partition_key(frame.schema[key].dataType, key)
     write(frame, plan)
     written = time.monotonic()
-    stored = spark.read.schema(frame.schema).format(plan.file_format).load(plan.data_location)
+    stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
     rows, partitions, violations = _written(plan, stored)
     expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
     result = RefreshResult(
@@ -70,6 +59,10 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
 
 
 def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
+    check_query(spark, plan.query, [source.view for source in plan.sources])
+    for expected in plan.expectations:
+        if expected.predicate is not None:
+            check_query(spark, f"SELECT (\n{expected.predicate}\n)", ())
     frame = spark.sql(plan.query)
     if missing := [key for key in plan.partition_keys if key not in frame.columns]:
         raise ValueError(f"the query does not return partition key {missing[0]!r}")

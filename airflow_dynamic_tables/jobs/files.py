@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.tables.data_files import is_hidden
+
+_PATTERN_SIGNS = re.compile(r"[{}\[\]*?\\]")
+"""What Hadoop reads as a pattern in the path of a file."""
+
+
+def exactly(uri: str) -> str:
+    """The pattern by which Spark reads this file or folder and no other, whatever it is called.
+
+    Spark can be told that paths are no patterns, but 4.2 then reads all of them once for each that looks like one (SPARK-58518).
+    """
+    return _PATTERN_SIGNS.sub(lambda sign: f"\\{sign[0]}", uri)
 
 
 def read_text(spark: SparkSession, uri: str) -> str:

@@ -91,7 +91,8 @@ class RefreshPlan:
     the names of their folders have those.
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
-    when this was planned, ``None`` before the first one.
+    when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
+    decide what the query means.
     """
 
     token: str
@@ -114,6 +115,7 @@ class RefreshPlan:
     expectations: tuple[Expectation, ...] = ()
     data_timestamp: datetime | None = None
     base: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data_location(self) -> str:

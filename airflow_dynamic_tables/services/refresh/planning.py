@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -69,4 +70,5 @@ def plan(
         # Partitions named by hand make the table as a whole no fresher.
         data_timestamp=request.schedule_time if request.partitions is None else None,
         base=current.snapshot if current is not None else None,
+        settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
     )

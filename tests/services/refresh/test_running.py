@@ -375,6 +375,17 @@ def test_modes_that_are_not_built_yet_are_refused(workspace: Workspace, tmp_path
         run(workspace, RefreshRequest(table, {}, MARCH, "t1", "o"), write_numbers)
 
 
+def test_the_plan_has_the_settings_that_decide_what_the_query_means(workspace: Workspace, tmp_path: Path) -> None:
+    conf = "{spark.sql.ansi.enabled: false, spark.executor.memory: 2g, spark.sql.catalog.other.password: hidden}"
+    path = tmp_path / "lenient.yaml"
+    path.write_text(f"""dynamic_tables:
+- {{name: lake.sales.lenient, freshness: 1 day, query: SELECT 1 AS n, spark: {{conf: {conf}}}}}""")
+    (table,) = load_definitions(path).tables.values()
+    attempt = begin(workspace, RefreshRequest(table, {}, MARCH, "t1", "test"))
+    assert isinstance(attempt, Attempt)
+    assert attempt.plan.settings == {"spark.sql.ansi.enabled": "false"}
+
+
 def test_a_missing_source_is_named(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "raw.yaml"
     path.write_text(

@@ -1,0 +1,77 @@
+"""Checking: what Spark's own parser takes a text for is one query, and reads nothing but what it may read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+
+_NO_QUERIES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
+"""Spark's classes of what does something; anywhere in a query, for ``FROM t INSERT INTO u SELECT *`` is a tree of them."""
+
+_LEAVES = frozenset(
+    {
+        "LocalRelation",
+        "OneRowRelation",
+        "ResolvedInlineTable",
+        "UnresolvedInlineTable",
+        "UnresolvedRelation",
+        "UnresolvedTableValuedFunction",
+    }
+)
+"""What the rows of a query may come from: values, functions such as ``range``, and relations, which have names."""
+
+
+def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None:
+    """Check a query as Spark reads it, which may be otherwise than the definitions did.
+
+    :param views: names of the temporary views that it may read.
+    :raises ValueError: when it is no query, or reads something else; names that.
+    """
+    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # there is no API for it
+    classes = [spark.sparkContext._jvm.java.lang.Class.forName(name) for name in _NO_QUERIES]  # type: ignore[union-attr]
+    legal = frozenset(view.lower() for view in views)
+    for node, named in _nodes(parsed, frozenset()):
+        kind = str(node.nodeName())
+        if any(each.isInstance(node) for each in classes):
+            raise ValueError(f"for Spark the query is {kind}, and a query only reads")
+        if kind == "PlanWithUnresolvedIdentifier":
+            raise ValueError("IDENTIFIER(...) hides which table the query reads; name the table in FROM")
+        if kind == "UnresolvedRelation":
+            _check_relation(node, legal | named)
+        elif node.children().isEmpty() and kind not in _LEAVES:
+            raise ValueError(f"for Spark the query reads {kind}, and a query reads declared tables only")
+
+
+def _check_relation(relation: Any, legal: Collection[str]) -> None:
+    names = list(_elements(relation.multipartIdentifier()))
+    if len(names) != 1 or names[0].lower() not in legal:
+        # By Spark's own name for it, which tells whoever looks it up what it is about.
+        raise ValueError(
+            f"[TABLE_OR_VIEW_NOT_FOUND] for Spark the query reads {'.'.join(names)}, which is none of its declared tables; Spark "
+            "takes its text otherwise than the definitions do"
+        )
+
+
+def _nodes(node: Any, named: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Every node of a plan and of the subqueries in it, each with the names of the common table expressions that it sees."""
+    stack = [(node, named)]
+    while stack:
+        node, named = stack.pop()
+        yield node, named
+        if str(node.nodeName()) == "UnresolvedWith":
+            recursive = bool(node.allowRecursion())
+            for relation in _elements(node.cteRelations()):
+                name = str(relation._1()).lower()
+                stack.append((relation._2(), named | {name} if recursive else named))
+                named |= {name}
+        stack.extend((child, named) for child in (*_elements(node.children()), *_elements(node.subqueries())))
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala ``Seq``."""
+    for number in range(sequence.size()):
+        yield sequence.apply(number)
