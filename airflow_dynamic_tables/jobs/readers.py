@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -12,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.jobs.files import exactly
 
 
 def bind(spark: SparkSession, source: SourceBinding) -> None:
@@ -36,13 +38,25 @@ def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
 
 def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
     reader = spark.read.format(source.format).options(**source.options)
-    # The files are names, not patterns: a partition value may hold brackets. And all of them are wanted.
-    reader = reader.option("__globPaths__", "false").option("ignoreMissingFiles", "false")
+    reader = reader.option("ignoreMissingFiles", "false")
     if part.base_path is not None:
         reader = reader.option("basePath", part.base_path)
     if schema is not None:
         reader = reader.schema(schema)
-    return reader.load(list(part.files))
+    frame = reader.load([exactly(file) for file in part.files])
+    _check_files(frame, source, len(part.files))
+    return frame
+
+
+def _check_files(frame: DataFrame, source: SourceBinding, expected: int) -> None:
+    """Check that Spark reads every file once; ``inputFiles`` of a frame would name one that it reads twice once.
+
+    :raises ValueError: when it does not.
+    """
+    relation: Any = frame._jdf.queryExecution().analyzed().relation()
+    found = len(relation.location().inputFiles())
+    if found != expected:
+        raise ValueError(f"Spark would read {found} files of source {source.identifier}, which has {expected}; nothing was read")
 
 
 def _part(spark: SparkSession, source: SourceBinding, part: SourcePart) -> DataFrame:

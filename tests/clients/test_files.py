@@ -34,6 +34,7 @@ def test_only_data_files_are_listed_with_their_full_address(tmp_path: Path) -> N
         "ds=2024-01-01/a.parquet",
         "_ds=x/b.parquet",
         "_SUCCESS",
+        "f.parquet._COPYING_",
         ".c.crc",
         "_temporary/0/d.parquet",
         "ds=a b%2F/e.parquet",

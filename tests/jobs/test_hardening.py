@@ -52,6 +52,41 @@ def test_names_of_source_files_are_no_patterns(spark: SparkSession, plan: Plan, 
     assert read(refresh(spark, plan("SELECT ds, n FROM o", source))).to_pylist() == [{"ds": folder[3:], "n": 1}]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("jan[1].x", "feb.x", "mar.x"),
+        ("{x}/a.x", "{x}/b.x", "{x}/c.x"),
+        ("v=b}/a.x", "v=${x}/a.x", "v=c/a.x"),
+        ("a?.x", "ab.x", "*.x", "a\\\\b.x", "{a,b}.x", "[!a].x"),
+    ],
+)
+def test_every_source_file_is_read_once(
+    spark: SparkSession, plan: Plan, tmp_path: Path, kind: str, names: tuple[str, ...]
+) -> None:
+    for number, name in enumerate(names):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"n": [number]}), file) if kind == "parquet" else file.write_text(f"{number}\n")
+    files = tuple(f"file://{tmp_path}/{name}" for name in names)
+    result = refresh(spark, plan("SELECT n FROM o", SourceBinding("raw.o", "o", kind, "v1", files, schema="n BIGINT")))
+    assert sorted(row["n"] for row in read(result).to_pylist()) == list(range(len(names)))
+
+
+def test_a_source_file_that_spark_does_not_count_is_refused(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    for name in ("a.csv", "_b.csv"):
+        (tmp_path / name).write_text("1\n")
+    files = (f"file://{tmp_path}/a.csv", f"file://{tmp_path}/_b.csv")
+    with pytest.raises(ValueError, match=r"Spark would read 1 files of source raw\.o, which has 2"):
+        refresh(spark, plan("SELECT n FROM o", SourceBinding("raw.o", "o", "csv", "v1", files, schema="n BIGINT")))
+
+
+def test_a_stage_may_lie_anywhere(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    result = refresh(spark, plan("SELECT 1 AS n", stage=f"file://{tmp_path}/{{a}}[b]*/stage"))
+    assert read(result).to_pylist() == [{"n": 1}]
+
+
 @pytest.mark.parametrize("name", ["a b", "a.b", "ä", "1st", "a`b", "a,b;{}()=", "select"])
 def test_names_of_columns_may_hold_anything(spark: SparkSession, plan: Plan, name: str) -> None:
     quoted = name.replace("`", "``")

@@ -14,9 +14,12 @@ _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 def is_hidden(relative_path: str) -> bool:
     """Whether a file below a table's folder is no data: its name, or a folder on the way, begins with "." or "_".
 
-    Spark's rule; a partition folder such as ``_day=1`` is not hidden.
+    Spark's rule; a partition folder such as ``_day=1`` is not hidden, and a file that HDFS is copying is.
     """
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) or part.endswith("._COPYING_")
+        for part in relative_path.split("/")
+    )
 
 
 def partition_of(folders: str) -> dict[str, str]:
