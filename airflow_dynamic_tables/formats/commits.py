@@ -96,9 +96,14 @@ def check_result(request: CommitRequest, token: str, stage: str) -> None:
     for spec in result.partitions:
         if not request.partitions.covers(spec):
             raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
-    outside = [file.path for file in result.files if not file.path.startswith(f"{stage}/")]
+    outside = [file.path for file in result.files if not _is_below(file.path, stage)]
     if outside:
         raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether a path lies below a folder, and does not lead out of it again."""
+    return path.startswith(f"{folder}/") and not {".", ".."} & {*path[len(folder) :].split("/")}
 
 
 def _check_spelling(partitions: PartitionSet, result: RefreshResult) -> None:

@@ -277,8 +277,15 @@ def test_a_result_that_does_not_fit_its_files_is_refused(bench: Bench) -> None:
     longer = replace(result.files[0], bytes=result.files[0].bytes + 1)
     with pytest.raises(StageRejectedError, match="bytes, not"):
         bench.commit(staged, replace(result, files=(longer,)))
-    with pytest.raises(StageRejectedError, match="outside its stage"):
-        bench.commit(staged, replace(result, files=(replace(result.files[0], path="file:///elsewhere/x.parquet"),)))
+    stage = staged.begin()
+    for path in (
+        "file:///elsewhere/x.parquet",
+        f"{stage}/../t0/data/x.parquet",
+        f"{stage}/data/../../t0/x.parquet",
+        f"{stage}/..",
+    ):
+        with pytest.raises(StageRejectedError, match="outside its stage"):
+            bench.commit(staged, replace(result, files=(replace(result.files[0], path=path),)))
     with pytest.raises(StageRejectedError, match="of token t2, not of t1"):
         bench.commit(staged, replace(result, token="t2"))
 
