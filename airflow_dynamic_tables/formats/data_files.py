@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,9 @@ from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
+
+_UNREADABLE = "(a time before 1677 or after 2262)"
+"""What is shown of a column that holds such a time in an ORC file, whose times Arrow reads as nanoseconds of 64 bits."""
 
 
 @dataclass
@@ -60,6 +64,31 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
     return partitions
 
 
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as Python has them; dates and times beyond the years 1 to 9999, which Python lacks, as text."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [[_plain(value) for value in column] for column in table.columns]
+        rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def _plain(value: pa.Scalar) -> object:
+    if not value.is_valid:
+        return None
+    if isinstance(value, pa.MapScalar):
+        return [(_plain(entry["key"]), _plain(entry["value"])) for entry in value.values]
+    if isinstance(value, pa.StructScalar):
+        return {name: _plain(value[name]) for name in value}
+    if isinstance(value, (pa.ListScalar, pa.LargeListScalar)):
+        return [_plain(item) for item in value.values]
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return value.cast(pa.string()).as_py()
+
+
 def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
     """The first rows of some files, each with the values that its folder stands for."""
     first: list[dict[str, object]] = []
@@ -67,9 +96,26 @@ def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: 
         if len(first) >= rows:
             break
         with open_file(path) as stream:
-            table = pq.read_table(stream) if file_format == "parquet" else orc.read_table(stream)
-        first += [{**row, **values} for row in table.slice(0, rows - len(first)).to_pylist()]
+            table = pq.read_table(stream) if file_format == "parquet" else _read_orc(stream)
+        first += [{**row, **values} for row in plain_rows(table.slice(0, rows - len(first)))]
     return first
+
+
+def _read_orc(stream: Any) -> pa.Table:
+    """The rows of an ORC file; of a column with times that Arrow cannot read from ORC, the text that says so."""
+    file = orc.ORCFile(stream)
+    try:
+        return file.read()
+    except pa.ArrowInvalid:
+        columns = {name: _read_column(file, name) for name in file.schema.names}
+        return pa.table(columns)
+
+
+def _read_column(file: orc.ORCFile, name: str) -> pa.ChunkedArray:
+    try:
+        return file.read(columns=[name]).column(name)
+    except pa.ArrowInvalid:
+        return pa.chunked_array([pa.repeat(_UNREADABLE, file.nrows)])
 
 
 def count_rows(files: Sequence[str], file_format: str) -> list[int]:

@@ -153,6 +153,34 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
     catalog.close()
 
 
+def test_times_that_python_lacks_are_committed_and_shown(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
+    catalog.open()
+    table = IcebergTable(catalog.stores()[0], ObjectPath("sales", "t"))
+    staged = table.stage("t1")
+    query = """
+        SELECT 1 AS id, TIMESTAMP '9999-12-31 23:59:59' AS valid_to, DATE '+10000-01-01' AS far, DATE '-0044-03-15' AS ides,
+               TIMESTAMP_NTZ '0000-12-30 00:00:00' AS old, array(named_struct('at', DATE '0000-12-30')) AS deep
+        UNION ALL SELECT 2, TIMESTAMP '2024-01-01 00:00:00', DATE '2024-01-01', null, TIMESTAMP_NTZ '2024-01-01 00:00:00', null
+    """
+    result = refresh(spark, plan(query, stage=staged.begin(), timezone="America/New_York"))
+    staged.commit(CommitRequest(result, datetime(2024, 3, 1, tzinfo=UTC)), lambda: None)
+    first, second = sorted(table.sample(2), key=lambda row: row["id"])
+    assert first["valid_to"] == "10000-01-01 04:59:59.000000Z"
+    assert (first["far"], first["ides"]) == ("10000-01-01", "-0044-03-15")
+    assert (first["old"], first["deep"]) == ("0000-12-30 00:00:00.000000", [{"at": "0000-12-30"}])
+    assert (second["valid_to"], second["far"]) == (datetime(2024, 1, 1, 5, tzinfo=UTC), date(2024, 1, 1))
+    read = table._filled()
+    assert read.scan(row_filter="far > '9998-01-01'").to_arrow().column("id").to_pylist() == [1]
+    assert read.scan(row_filter="old < '0001-01-01T00:00:00'").to_arrow().column("id").to_pylist() == [1]
+    content = table.read()
+    source = SourceBinding("lake.sales.t", "t_0", content.format, content.snapshot, content.files, schema=content.schema)
+    wanted = "SELECT id FROM t_0 WHERE far > DATE '9999-01-01' AND ides < DATE '0000-01-01' AND valid_to > '9999-12-31 23:00:00'"
+    copied = refresh(spark, plan(wanted, source, stage=f"file://{tmp_path}/copy", timezone="America/New_York"))
+    assert rows_of(copied) == [{"id": 1}]
+    catalog.close()
+
+
 @pytest.mark.parametrize("value", ["a b", "a/b", "a=b", "100%", "Grüße", "it's", '"x"', "#?&", "[1]", "a\\b", "x\ny"])
 def test_odd_partition_values_are_kept(spark: SparkSession, plan: Plan, value: str) -> None:
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import not_
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,7 +66,14 @@ def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     nulls = file.null_value_counts or {}
-    values = partition(file, metadata.spec(), metadata.schema())
+    try:
+        values = partition(file, metadata.spec(), metadata.schema())
+    except OverflowError as error:
+        keys = ", ".join(field.name for field in metadata.spec().fields)
+        raise StageRejectedError(
+            f"Staged file {file.file_path} is of a date beyond the years 1 to 9999, which cannot be a partition ({keys}); "
+            "make the key a text in the query."
+        ) from error
     for field in metadata.spec().fields:
         value = values[field.name]
         if value is None or nulls.get(field.source_id):
@@ -92,7 +100,7 @@ class _FooterReader:
         with source.open() as stream:
             footer = pq.read_metadata(stream)
         self._check(footer.schema.to_arrow_schema())
-        statistics = data_file_statistics_from_parquet_metadata(footer, self._statistics, self._ids)
+        statistics = data_file_statistics_from_parquet_metadata(_Footer(footer), self._statistics, self._ids)
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
@@ -110,6 +118,51 @@ class _FooterReader:
         if schema not in self._checked:
             _check_pyarrow_schema_compatible(self._metadata.schema(), schema, format_version=self._metadata.format_version)
             self._checked.append(schema)
+
+
+class _Part:
+    """A part of a Parquet footer; a subclass changes some of what it says."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+class _Footer(_Part):
+    """A footer whose dates and times are numbers: Python's own end with the year 9999, those of Spark and Iceberg do not."""
+
+    def row_group(self, number: int) -> _RowGroup:
+        return _RowGroup(self._part.row_group(number))
+
+
+class _RowGroup(_Part):
+    def column(self, number: int) -> _Column:
+        return _Column(self._part.column(number))
+
+
+class _Column(_Part):
+    @property
+    def statistics(self) -> Any:
+        statistics = self._part.statistics
+        kind = statistics.logical_type
+        is_number = kind.type == "DATE" or (kind.type == "TIMESTAMP" and "timeUnit=microseconds" in str(kind))
+        return _Numbers(statistics) if is_number else statistics
+
+
+class _Numbers(_Part):
+    """Days or microseconds since 1970, which is what Iceberg keeps."""
+
+    @property
+    def min(self) -> int | None:
+        least: int | None = self._part.min_raw
+        return least
+
+    @property
+    def max(self) -> int | None:
+        most: int | None = self._part.max_raw
+        return most
 
 
 class ReplaceFiles(InOrder["ReplaceFiles"]):

@@ -30,6 +30,7 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
+from airflow_dynamic_tables.formats.iceberg.reading import first_rows
 from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 
 
@@ -80,8 +81,7 @@ class IcebergTable(LakeTable):
         """See :meth:`LakeTable.sample`."""
         table = self._filled()
         snapshot = None if version is None else int(kept_version(tables.versions(table), version, self._path).snapshot)
-        first: list[dict[str, Any]] = table.scan(snapshot_id=snapshot, limit=rows).to_arrow().to_pylist()
-        return first
+        return first_rows(table, snapshot, rows)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""

@@ -1,0 +1,60 @@
+"""The first rows of a table: a null is no empty list, and what others did to the table is heeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from airflow_dynamic_tables.formats.iceberg.reading import first_rows
+
+STRUCT = pa.struct([("x", pa.int32())])
+SCHEMA = pa.schema([("items", pa.list_(STRUCT)), ("pairs", pa.map_(pa.string(), STRUCT)), ("n", pa.int32())])
+ROWS = [
+    {"items": None, "pairs": None, "n": 1},
+    {"items": [{"x": 1}], "pairs": [("k", {"x": 1})], "n": 2},
+    {"items": [], "pairs": [], "n": 3},
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    """A table of one file that Spark might have written."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("sales")
+    made = catalog.create_table("sales.t", schema=SCHEMA)
+    pq.write_table(pa.Table.from_pylist(ROWS, SCHEMA), tmp_path / "a.parquet")
+    made.add_files([f"file://{tmp_path}/a.parquet"])
+    yield made
+    catalog.close()
+
+
+def test_a_null_list_is_no_empty_one(table: Table) -> None:
+    assert first_rows(table, None, 9) == ROWS
+    assert first_rows(table, None, 2) == ROWS[:2]
+
+
+def test_an_appended_column_is_null(table: Table) -> None:
+    before = table.current_snapshot()
+    assert before is not None
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+    assert first_rows(table, None, 1) == [ROWS[0] | {"more": None}]
+    assert first_rows(table, before.snapshot_id, 1) == ROWS[:1]
+
+
+def test_a_renamed_column_has_its_values(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("n", "m")
+    assert [row["m"] for row in first_rows(table, None, 9)] == [1, 2, 3]
+
+
+def test_deleted_rows_are_gone(table: Table) -> None:
+    table.delete("n = 2")
+    assert [row["n"] for row in first_rows(table, None, 9)] == [1, 3]
