@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from tests.support.faults.model.checker import Walk, walk
-from tests.support.faults.model.hive_lake import HiveLake
-from tests.support.faults.model.lake import rows_of
+from tests.support.faults.model.lakes.base import rows_of
+from tests.support.faults.model.lakes.hive import HiveLake
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.faults.cutting_proxy import cutting_proxy
 from tests.support.faults.model.checker import Walk, walk
-from tests.support.faults.model.folder_lake import FolderLake
-from tests.support.faults.model.iceberg_lake import IcebergLake
-from tests.support.faults.model.lake import rows_of
+from tests.support.faults.model.lakes.base import rows_of
+from tests.support.faults.model.lakes.folder import FolderLake
+from tests.support.faults.model.lakes.iceberg import IcebergLake
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site

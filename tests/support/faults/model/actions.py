@@ -1,17 +1,15 @@
-"""The steps: each does one thing to the table, or to somebody who works on it, and says what it did."""
+"""Steps of those who work on the table by this package, and what happens to them; each says what it did."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, StageState
 from tests.support.faults.cutting_proxy import Wire
 from tests.support.faults.model.checks import observe
-from tests.support.faults.model.scene import DAYS, Held, Scene
-from tests.support.faults.model.state import Broken, without_empty
+from tests.support.faults.model.scene import Held, Scene
+from tests.support.faults.model.state import Broken
 from tests.support.faults.model.strikes import CALL, ENDING, FILE, NAMED, Running, Strike, begin_impatient, begin_struck
 from tests.support.faults.model.work import UNPLANNED, Outcome, Work, perform
 from tests.support.faults.victims import Site
@@ -32,9 +30,7 @@ LATEST_OF_REFRESHES = LATEST | {"statement": 60, "sent": 13}
 
 def refresh(scene: Scene) -> str | None:
     """Somebody refreshes, maybe on a machine with another clock, or by a job with a flaw."""
-    work = scene.new_refresh()
-    if scene.random.random() < 0.12:
-        work = replace(work, ahead=scene.random.choice(SKEWS))
+    work = _elsewhere(scene, scene.new_refresh())
     if scene.random.random() < 0.12:
         flaw = scene.random.choice(FLAWS)
         work = replace(work, flaw=flaw if work.change.planned or flaw != UNPLANNED else "fails")
@@ -44,7 +40,10 @@ def refresh(scene: Scene) -> str | None:
 def rollback(scene: Scene) -> str | None:
     """Somebody restores a version."""
     work = scene.new_rollback()
-    return None if work is None else _performed(scene, work, scene.expected(work))
+    if work is None:
+        return None
+    work = _elsewhere(scene, work)
+    return _performed(scene, work, scene.expected(work))
 
 
 def hold(scene: Scene) -> str | None:
@@ -75,7 +74,7 @@ def sweep(scene: Scene) -> str | None:
 
 def strike_refresh(scene: Scene) -> str | None:
     """A refresh is killed, stopped, or finds the disk full."""
-    return _struck(scene, scene.new_refresh(), ("kill", "kill", "kill", "stop", "stop", "stop", "full"))
+    return _struck(scene, _elsewhere(scene, scene.new_refresh()), ("kill", "kill", "kill", "stop", "stop", "stop", "full"))
 
 
 def strike_rollback(scene: Scene) -> str | None:
@@ -114,82 +113,6 @@ def kill_stopped(scene: Scene) -> str | None:
     scene.running.remove(running)
     observe(scene, running.work.change.token, may_forget=False)
     return f"kill {running.work}"
-
-
-def foreign_append(scene: Scene) -> str | None:
-    """Another engine adds a row."""
-    if not scene.state.made:
-        return None
-    day = scene.random.choice(DAYS)
-    row = (-len(scene.steps) - 1, scene.state.width)
-    scene.lake.append(scene.name, day, row)
-    scene.state.rows = without_empty({**scene.state.rows, day: (*scene.state.rows.get(day, ()), row)})
-    observe(scene, "", may_forget=False)
-    return f"another engine adds {row} to {day}"
-
-
-def foreign_delete(scene: Scene) -> str | None:
-    """Another engine deletes a day."""
-    if not scene.state.rows or not scene.lake.partitioned:
-        return None
-    day = scene.random.choice(sorted(scene.state.rows))
-    scene.lake.delete(scene.name, day)
-    scene.state.rows = {other: rows for other, rows in scene.state.rows.items() if other != day}
-    observe(scene, "", may_forget=False)
-    return f"another engine deletes {day}"
-
-
-def foreign_compaction(scene: Scene) -> str | None:
-    """Another engine writes all rows anew."""
-    if not scene.state.rows:
-        return None
-    scene.lake.compact(scene.name)
-    observe(scene, "", may_forget=False)
-    return "another engine compacts"
-
-
-def foreign_expiry(scene: Scene) -> str | None:
-    """Another engine expires snapshots."""
-    if not scene.state.made or not scene.lake.can_forget:
-        return None
-    keep = scene.random.choice((1, 1, 2, 5))
-    kept = scene.state.kept
-    scene.lake.forget(scene.name, keep)
-    scene.state.forgotten |= kept - {version.number for version in scene.lake.versions(scene.name)}
-    observe(scene, "", may_forget=True)
-    return f"another engine expires all but {keep} snapshots"
-
-
-def rename(scene: Scene) -> str | None:
-    """Somebody renames the table; the next refresh makes one of the old name."""
-    if not scene.state.made or not scene.lake.can_move:
-        return None
-    name = f"{scene.name}_{len(scene.steps)}"
-    table = scene.lake.table
-    scene.workspace.catalog(table.catalog).rename_table(ObjectPath(table.database, table.table), name)
-    scene.former[name] = scene.state
-    scene.begin_anew()
-    observe(scene, "", may_forget=False)
-    return f"rename to {name}"
-
-
-def drop(scene: Scene) -> str | None:
-    """Somebody drops the table."""
-    if not scene.state.made or not scene.lake.can_move:
-        return None
-    table = scene.lake.table
-    scene.workspace.catalog(table.catalog).drop_table(ObjectPath(table.database, table.table))
-    scene.begin_anew()
-    observe(scene, "", may_forget=False)
-    return "drop"
-
-
-def redefine(scene: Scene) -> str | None:
-    """Somebody changes the definition: its comment, how many versions it keeps, or its columns."""
-    scene.width += scene.width < 2 and scene.random.random() < 0.4
-    keep = scene.random.choice((3, 4))
-    scene.define(f"changed at step {len(scene.steps)}", keep)
-    return f"define with {scene.width} more columns, keep {keep} versions"
 
 
 def cut(scene: Scene) -> str | None:
@@ -237,6 +160,11 @@ def _answer_lost(wire: Wire, question: bytes) -> None:
 
 def _silent(wire: Wire, _: bytes) -> None:
     wire.silent = True
+
+
+def _elsewhere(scene: Scene, work: Work) -> Work:
+    """The work, now and then on a machine with another clock."""
+    return replace(work, ahead=scene.random.choice(SKEWS)) if scene.random.random() < 0.12 else work
 
 
 def _performed(scene: Scene, work: Work, expected: set[str] | None = None, site: Site | None = None) -> str:
@@ -311,29 +239,3 @@ def _published(scene: Scene, work: Work) -> set[str] | None:
     if is_held and fits and scene.held[token].planned_on == len(scene.state.made):
         return scene.expected(work)
     return None
-
-
-ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
-    refresh: 18,
-    strike_refresh: 24,
-    wake: 14,
-    sweep: 10,
-    strike_sweep: 6,
-    rollback: 5,
-    strike_rollback: 4,
-    hold: 6,
-    publish: 6,
-    strike_decision: 5,
-    reject: 2,
-    kill_stopped: 4,
-    foreign_append: 5,
-    foreign_delete: 3,
-    foreign_compaction: 3,
-    foreign_expiry: 3,
-    rename: 1,
-    drop: 1,
-    redefine: 3,
-    cut: 6,
-    silence: 2,
-}
-"""How often each is done, in proportion."""

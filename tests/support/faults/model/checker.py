@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tests.support.faults.model.actions import ACTIONS, DAY, HOUR
+from tests.support.faults.model import actions, foreign
+from tests.support.faults.model.actions import DAY, HOUR
 from tests.support.faults.model.checks import check_everything, check_settled, observe
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.model.state import Broken
@@ -16,6 +17,31 @@ from tests.support.faults.model.work import Work, perform
 
 SEED, STEPS = "MODEL_SEED", "MODEL_STEPS"
 """Environment variables that choose another seed, or more steps."""
+
+ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
+    actions.refresh: 18,
+    actions.strike_refresh: 24,
+    actions.wake: 14,
+    actions.sweep: 10,
+    actions.strike_sweep: 6,
+    actions.rollback: 5,
+    actions.strike_rollback: 4,
+    actions.hold: 6,
+    actions.publish: 6,
+    actions.strike_decision: 5,
+    actions.reject: 2,
+    actions.kill_stopped: 4,
+    foreign.append: 5,
+    foreign.delete: 3,
+    foreign.compact: 3,
+    foreign.expire: 3,
+    foreign.rename: 1,
+    foreign.drop: 1,
+    foreign.redefine: 3,
+    actions.cut: 6,
+    actions.silence: 2,
+}
+"""The steps, and how often each is taken, in proportion."""
 
 _EVERY = 10
 """After how many steps all versions are read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
-from tests.support.faults.model.lake import Seen
+from tests.support.faults.model.lakes.base import Seen
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.model.state import Broken, Change, Rows, TableState
 

@@ -10,7 +10,7 @@ from random import Random
 from airflow_dynamic_tables.ledger.base import HOLDING, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 from tests.support.faults.cutting_proxy import CuttingProxy
-from tests.support.faults.model.lake import KEPT, Lake
+from tests.support.faults.model.lakes.base import KEPT, Lake
 from tests.support.faults.model.state import Broken, Change, TableState
 from tests.support.faults.model.strikes import Running
 from tests.support.faults.model.work import Outcome, Place, Work

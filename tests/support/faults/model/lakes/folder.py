@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from tests.support.faults.model.files import data_files, read_rows, write_rows
-from tests.support.faults.model.lake import Lake, Seen, rows_of
+from tests.support.faults.model.lakes.base import Lake, Seen, rows_of
+from tests.support.faults.model.lakes.files import data_files, read_rows, write_rows
 from tests.support.faults.model.state import Row, Rows
 from tests.support.faults.model.strikes import FILE
 from tests.support.faults.victims import REVENUE, Site

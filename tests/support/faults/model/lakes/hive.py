@@ -13,8 +13,8 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.formats.hive.table import HiveTable
-from tests.support.faults.model.files import data_files, read_rows, write_rows
-from tests.support.faults.model.lake import Lake, Seen, rows_of
+from tests.support.faults.model.lakes.base import Lake, Seen, rows_of
+from tests.support.faults.model.lakes.files import data_files, read_rows, write_rows
 from tests.support.faults.model.state import Row, Rows
 from tests.support.faults.model.strikes import CALL, FILE
 

@@ -1,0 +1,1 @@
+"""Tables as others see and change them: Iceberg, Hive, plain folders."""
