@@ -28,7 +28,7 @@ from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.settings import find_catalogs_file
+from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 
@@ -89,7 +89,8 @@ def load_dynamic_tables(
 
 
 def _all_dags(path: Path, access: Access) -> list[DAG]:
-    definitions, mistakes = load_sound_definitions(path, scope=names_scope(os.environ, access.catalogs_file))
+    scope = names_scope(os.environ, access.catalogs_file)
+    definitions, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed_in(os.environ))
     tables = definitions.tables.values()
     # A table that nothing would refresh is no DAG but an error where its file is.
     obstacles = ((table, not_supported_yet(table)) for table in tables)
@@ -105,7 +106,8 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
 
 
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
-    definitions = load_task_definitions(path, dag_id, scope=names_scope(os.environ, access.catalogs_file))
+    scope = names_scope(os.environ, access.catalogs_file)
+    definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ))
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
     return [build_dag(table, definitions, access)] if table and not_supported_yet(table) is None else []
 

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.names import named_identifier, named_table, names_scope
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.settings import find_catalogs_file
+from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
 
 
 def find_definitions(arguments: Namespace) -> Path | None:
@@ -53,7 +53,7 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
     One broken definition must not keep anybody from looking after the other tables.
     """
     path = definitions_path(arguments)
-    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path))
+    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed_in(os.environ))
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes

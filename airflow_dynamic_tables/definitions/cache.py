@@ -23,6 +23,7 @@ from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.judging import judge
@@ -44,17 +45,19 @@ class Tree:
     scope: tuple[str, str]
     files: tuple[Path, ...]
     stamps: tuple[_Stamp, ...]
+    allowed: Allowed = EVERYTHING
 
     @classmethod
-    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str]) -> Tree:
+    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str], allowed: Allowed = EVERYTHING) -> Tree:
         """Look at every file, without reading any."""
         files = tuple(files)
-        return cls(path, scope, files, tuple(map(_stamp, map(str, files))))
+        return cls(path, scope, files, tuple(map(_stamp, map(str, files))), allowed)
 
     def including(self, files: Iterable[Path]) -> Tree:
         """The same with more files that decide the result."""
         more = tuple(files)
-        return Tree(self.path, self.scope, self.files + more, self.stamps + tuple(map(_stamp, map(str, more))))
+        stamps = self.stamps + tuple(map(_stamp, map(str, more)))
+        return Tree(self.path, self.scope, self.files + more, stamps, self.allowed)
 
 
 def _stamp(path: str) -> _Stamp:
@@ -215,7 +218,7 @@ def _versions() -> str:
 
 
 def _tree_file(tree: Tree) -> str:
-    return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *tree.scope)}.jsonl"
+    return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *tree.scope, repr(tree.allowed))}.jsonl"
 
 
 def _definitions(tables: Iterable[DynamicTable], sources: Iterable[Source]) -> Definitions:

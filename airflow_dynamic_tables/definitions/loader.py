@@ -11,6 +11,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DefinitionError
@@ -23,24 +24,35 @@ DEFAULT_SCOPE: Scope = ("default", "default")
 
 
 def load_definitions(
-    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None, spark: SparkParser | None = None
+    path: Path,
+    *,
+    scope: Scope = DEFAULT_SCOPE,
+    allowed: Allowed = EVERYTHING,
+    cache: Cache | None = None,
+    spark: SparkParser | None = None,
 ) -> Definitions:
     """Load a file, or every YAML file below a folder.
 
     :param scope: catalog and database of names that leave them out, in files that set no default.
+    :param allowed: what queries may do besides SQL.
     :param cache: where earlier results are kept; by default the user's cache folder.
     :param spark: decides what is SQL; without it, what we can read is.
     :raises DefinitionError: with all mistakes of all files.
     :raises ConfigurationError: when Spark's parser does not answer.
     """
-    definitions, mistakes = load_sound_definitions(path, scope=scope, cache=cache, spark=spark)
+    definitions, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache, spark=spark)
     if mistakes:
         raise DefinitionError(mistakes)
     return definitions
 
 
 def load_sound_definitions(
-    path: Path, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None, spark: SparkParser | None = None
+    path: Path,
+    *,
+    scope: Scope = DEFAULT_SCOPE,
+    allowed: Allowed = EVERYTHING,
+    cache: Cache | None = None,
+    spark: SparkParser | None = None,
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """Everything that is fine, and all mistakes, in order of path, line and column.
 
@@ -50,14 +62,14 @@ def load_sound_definitions(
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
-    tree = Tree.scan(path, found.files, scope)
+    tree = Tree.scan(path, found.files, scope, allowed)
     result = cache.load(tree) if spark is None else None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
 
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
-        result, files = read(path, tree.files, scope, analyse)
+        result, files = read(path, tree.files, scope, analyse, allowed)
         if spark is None:
             cache.store(tree.including(files), *result)
     definitions, mistakes = result
@@ -65,7 +77,7 @@ def load_sound_definitions(
 
 
 def load_task_definitions(
-    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
+    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
 ) -> Definitions:
     """What one refresh needs: the table with that workflow id, the sources and the dynamic tables it reads or may read.
 
@@ -73,10 +85,10 @@ def load_task_definitions(
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope), workflow_id)
+    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope, allowed), workflow_id)
     if cached is not None:
         return cached
-    every, _ = load_sound_definitions(path, scope=scope, cache=cache)
+    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
     table = _of_workflow(every, workflow_id)
     if table is None:
         return Definitions()
@@ -88,10 +100,10 @@ def load_task_definitions(
 
 
 def load_table_for_task(
-    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, cache: Cache | None = None
+    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
 ) -> DynamicTable | None:
     """The table with that workflow id; see :func:`load_task_definitions`."""
-    definitions = load_task_definitions(path, workflow_id, scope=scope, cache=cache)
+    definitions = load_task_definitions(path, workflow_id, scope=scope, allowed=allowed, cache=cache)
     return _of_workflow(definitions, workflow_id)
 
 

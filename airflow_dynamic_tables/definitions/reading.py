@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
+from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -20,6 +21,7 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.validating import validate
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
@@ -143,9 +145,14 @@ def _dropped(data: object, declaration: Declaration) -> set[str]:
 
 
 def read(
-    path: Path, files: Iterable[Path], fallback: tuple[str, str], analyse: Analyse
+    path: Path, files: Iterable[Path], fallback: tuple[str, str], analyse: Analyse, allowed: Allowed
 ) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
     """Read all files: what is fine, all mistakes in order, and the query files that were read too."""
+
+    def analyse_allowed(query: str) -> Analysis:
+        analysis = analyse(query)
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, allowed)))
+
     reader = _Reader(path, fallback)
     for file in files:
         with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
@@ -153,6 +160,6 @@ def read(
                 reader.read_file(file)
             else:
                 reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])
-    resolver = Resolver(reader.entries, analyse, reader.mistakes, frozenset(reader.missing_names))
+    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), allowed)
     definitions = resolver.resolve()
     return (definitions, reader.mistakes.in_order()), reader.query_files

@@ -6,7 +6,7 @@ import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import (
@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.limits import (
     WRITTEN_OUT_CHARACTERS,
 )
 from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -27,7 +28,7 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.rules import source_mistakes, table_mistakes
+from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes
 
 Analyse = Callable[[str], Analysis]
 
@@ -57,6 +58,7 @@ class Resolver:
     analyse: Analyse
     mistakes: Mistakes
     missing_names: frozenset[str] = frozenset()
+    allowed: Allowed = EVERYTHING
     _known: dict[TableIdentifier, Entry] = field(default_factory=dict)
     _folded: dict[tuple[str, ...], list[TableIdentifier]] = field(default_factory=dict)
     _views: dict[TableIdentifier, Expansion | None] = field(default_factory=dict)
@@ -92,7 +94,8 @@ class Resolver:
     def _table(self, entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> DynamicTable | None:
         """The table, when neither it nor its query has a mistake."""
         most = max(self.mistakes.room(entry.document.path), 1)
-        mistakes = list(islice(table_mistakes(entry, declared, expansion), most))
+        every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
+        mistakes = list(islice(every, most))
         self.mistakes.add(mistakes)
         return build_table(entry, declared, expansion) if expansion is not None and entry.sound and not mistakes else None
 

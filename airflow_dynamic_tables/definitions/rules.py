@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
@@ -17,7 +18,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_O
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.queries.text import analyse_condition
+from airflow_dynamic_tables.definitions.queries.text import analyse_condition, refusals
 
 
 def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
@@ -40,6 +41,15 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
     if expansion is not None and expansion.analysis.outputs is not None:
         yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
+
+
+def forbidden_mistakes(entry: Entry, declared: TableDeclaration, allowed: Allowed) -> Iterator[Mistake]:
+    """What the predicates of a table may not do; queries are looked at as they are read."""
+    for number, item in enumerate(declared.expectations):
+        if item.predicate is not None and len(item.predicate) <= QUERY_CHARACTERS and allowed != EVERYTHING:
+            place = (*entry.location, "expectations", number, "predicate")
+            for problem in refusals(analyse_condition(item.predicate).needs, allowed):
+                yield entry.document.text_mistake(place, problem.offset, problem.message)
 
 
 def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:

@@ -15,6 +15,7 @@ from airflow_dynamic_tables.jobs.expectations import repeated, results, violatio
 from airflow_dynamic_tables.jobs.files import exactly, list_files, write_text
 from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.query.checking import check_query
+from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind
 from airflow_dynamic_tables.jobs.writers import write
@@ -29,6 +30,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     if unused := settle_settings(spark, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
         print(f"Not used of this cluster's settings, because they change what a query means: {named}")
+    check_allowed(spark, plan)
     for source in plan.sources:
         bind(spark, source)
     for function in plan.functions:

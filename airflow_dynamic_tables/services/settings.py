@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 
@@ -16,7 +17,7 @@ class Settings:
     """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
 
     ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
-    files are for their owner only, whatever the umask.
+    files are for their owner only, whatever the umask. ``allowed`` says what queries may do besides SQL.
     """
 
     database_url: str
@@ -24,6 +25,7 @@ class Settings:
     catalogs_file: Path | None = None
     connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
     private_files: bool = True
+    allowed: Allowed = EVERYTHING
 
 
 def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
@@ -43,7 +45,21 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=chosen_catalogs_file(environ, catalogs_file),
         private_files=access == "owner",
+        allowed=allowed_in(environ),
     )
+
+
+def allowed_in(environ: Mapping[str, str]) -> Allowed:
+    """What ``DYNAMIC_TABLES_ALLOW`` lets queries do besides SQL; everything, when it is not set.
+
+    It is no key of a file, because whoever writes definitions could write that, too.
+
+    :raises ConfigurationError: when it is malformed.
+    """
+    try:
+        return Allowed.parse(environ.get("DYNAMIC_TABLES_ALLOW") or "")
+    except ValueError as error:
+        raise ConfigurationError(f"DYNAMIC_TABLES_ALLOW: {error}.") from error
 
 
 def find_catalogs_file(definitions: Path) -> Path | None:

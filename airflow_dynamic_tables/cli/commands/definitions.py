@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import Namespace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
+from airflow_dynamic_tables.services.settings import allowed_in
 
 
 def validate(arguments: Namespace) -> int:
@@ -38,13 +40,15 @@ def validate(arguments: Namespace) -> int:
 
 def _parsed(path: Path, names: tuple[str, str], spark: SparkParser | None) -> tuple[Definitions, str]:
     """The definitions, and who read their queries: Spark's own parser where there is one."""
+    allowed = allowed_in(os.environ)
     if spark is not None:
         try:
             with spark:
-                return load_definitions(path, scope=names, spark=spark), f"Spark {spark.version} can parse their queries."
+                loaded = load_definitions(path, scope=names, allowed=allowed, spark=spark)
+                return loaded, f"Spark {spark.version} can parse their queries."
         except ConfigurationError as error:
             print(f"{error} Queries are checked without it.", file=sys.stderr)
-    return load_definitions(path, scope=names), "Their queries were not parsed by Spark."
+    return load_definitions(path, scope=names, allowed=allowed), "Their queries were not parsed by Spark."
 
 
 def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import FORMATS
@@ -92,7 +93,7 @@ class RefreshPlan:
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
-    decide what the query means.
+    decide what the query means. ``allowed`` is what the query may do besides SQL.
     """
 
     token: str
@@ -116,6 +117,7 @@ class RefreshPlan:
     data_timestamp: datetime | None = None
     base: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    allowed: Allowed = EVERYTHING
 
     @property
     def data_location(self) -> str:

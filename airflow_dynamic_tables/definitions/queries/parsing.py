@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from airflow_dynamic_tables.core.refresh.allowed import JAVA_CALLS, Ability
 from airflow_dynamic_tables.definitions.queries.comments import misread
 from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Problem, Span
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span
 
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
 _PARAMETER_SIGNS = frozenset({":", "?", "$", "@"})
@@ -39,7 +41,8 @@ def analyse(query: str) -> Analysis:
         seen = Scopes(root, tokens)
         calls = tuple(_calls(root, tokens))
         problems = tuple(_problems(root, tokens))
-        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, _outputs(root), calls, problems)
+        needs = tuple(_needs(tokens))
+        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, _outputs(root), calls, needs, problems)
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
@@ -59,7 +62,8 @@ def analyse_condition(text: str) -> Condition:
             place = min((start_of(column.parts[0]) for column in clause.find_all(exp.Column)), default=tokens[0].start)
             raise _UnusableError(place, "a predicate looks at one row; it cannot hold a subquery, an aggregate or a window")
         columns = tuple(span_of(column.parts[0]) for column in root.find_all(exp.Column) if "start" in column.parts[0].meta)
-        return Condition(tuple(sorted(columns, key=lambda span: span.start)), tuple(_problems(root, tokens)))
+        in_order = tuple(sorted(columns, key=lambda span: span.start))
+        return Condition(in_order, tuple(_needs(tokens)), tuple(_problems(root, tokens)))
     except _UnusableError as error:
         return Condition(problems=(error.problem,))
     except RecursionError:
@@ -153,6 +157,15 @@ def _calls(root: exp.Expr, tokens: list[Token]) -> Iterator[tuple[Span, ...]]:
             first -= 2
         names = tokens[first : last + 1 : 2]
         yield tuple(Span(token.text, int(token.start), int(token.end) + 1) for token in names)
+
+
+def _needs(tokens: list[Token]) -> Iterator[Need]:
+    """By tokens, which are the same however the parser understands what stands around them."""
+    for token, following in pairwise(tokens):
+        if token.token_type is TokenType.USING and following.token_type is not TokenType.L_PAREN:
+            yield Need(Ability.TRANSFORM, int(token.start))
+        elif token.text.lower() in JAVA_CALLS and following.token_type is TokenType.L_PAREN:
+            yield Need(Ability.JAVA_CALLS, int(token.start))
 
 
 def _is_word(token: Token) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.allowed import Ability, Allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,14 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What a query can do besides SQL, at a character offset."""
+
+    ability: Ability
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """What the text of a query says by itself.
 
@@ -82,6 +92,7 @@ class Analysis:
     qualifiers: tuple[Qualifier, ...] = ()
     outputs: tuple[str | None, ...] | None = None
     calls: tuple[tuple[Span, ...], ...] = ()
+    needs: tuple[Need, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -90,6 +101,7 @@ class Condition:
     """What the text of a condition over one row says: the columns it looks at."""
 
     columns: tuple[Span, ...] = ()
+    needs: tuple[Need, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -114,6 +126,12 @@ def analyse_condition(text: str) -> Condition:
     from airflow_dynamic_tables.definitions.queries import parsing
 
     return parsing.analyse_condition(text)
+
+
+def refusals(needs: Iterable[Need], allowed: Allowed) -> tuple[Problem, ...]:
+    """A problem for everything that a query needs and may not do."""
+    why = ((need.offset, allowed.refusal(need.ability)) for need in needs)
+    return tuple(Problem(offset, message) for offset, message in why if message is not None)
 
 
 def same_query(first: str, second: str) -> bool:

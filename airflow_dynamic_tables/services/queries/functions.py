@@ -6,9 +6,10 @@ import re
 
 from airflow_dynamic_tables.catalog.values import CatalogFunction
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.refresh.allowed import ability_of
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
 from airflow_dynamic_tables.definitions.queries.editing import replace_functions
-from airflow_dynamic_tables.exceptions import CatalogNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogNotFoundError, ConfigurationError
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _SPARKS_OWN = ("builtin", "session")
@@ -31,6 +32,7 @@ def bind_functions(workspace: Workspace, query: str) -> tuple[str, tuple[Functio
 
     :param query: calls functions of catalogs by their full names, see
         :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
+    :raises ConfigurationError: when functions in the language of one are not allowed.
     """
     bound: dict[TableIdentifier, FunctionBinding] = {}
 
@@ -39,7 +41,10 @@ def bind_functions(workspace: Workspace, query: str) -> tuple[str, tuple[Functio
         if name is None:
             return None
         if name not in bound:
-            bound[name] = _binding(name, workspace.readable(name.catalog).get_function(name.path), len(bound))
+            function = workspace.readable(name.catalog).get_function(name.path)
+            if why := workspace.settings.allowed.refusal(ability_of(function.language)):
+                raise ConfigurationError(f"Function {name}: {why}.")
+            bound[name] = _binding(name, function, len(bound))
         return quote(bound[name].function)
 
     return replace_functions(query, temporary), tuple(bound.values())

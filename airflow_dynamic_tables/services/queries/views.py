@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, replace_functions, replace_tables, unclear_names
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Target, analyse, refusals
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CatalogNotFoundError,
@@ -20,6 +20,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.services.queries.functions import known_function
 from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.yaml_files.texts import line_and_column
 
 Sources = Mapping[TableIdentifier, Source]
 Names = tuple[TableIdentifier, ...]
@@ -102,6 +103,10 @@ def _inline(workspace: Workspace, view: TableIdentifier, sources: Sources, trail
     analysis = analyse(name_functions(workspace, entry.expanded_query, view))
     if analysis.problems:
         raise CatalogError(f"View {view} cannot be expanded: {analysis.problems[0].message}.")
+
+    if forbidden := refusals(analysis.needs, workspace.settings.allowed):
+        place = ":".join(map(str, line_and_column(analysis.text, forbidden[0].offset)))
+        raise ConfigurationError(f"View {view}:{place}: {forbidden[0].message}.")
 
     targets: list[Target] = []
     upstream: list[TableIdentifier] = []

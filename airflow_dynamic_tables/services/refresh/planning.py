@@ -71,4 +71,5 @@ def plan(
         data_timestamp=request.schedule_time if request.partitions is None else None,
         base=current.snapshot if current is not None else None,
         settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
+        allowed=workspace.settings.allowed,
     )
