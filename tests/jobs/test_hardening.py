@@ -74,6 +74,17 @@ def test_every_source_file_is_read_once(
     assert sorted(row["n"] for row in read(result).to_pylist()) == list(range(len(names)))
 
 
+def test_a_partitioned_source_may_lie_anywhere(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    base = tmp_path / "{a}[b]*"
+    for day in ("1}", "[2]", "3"):
+        (base / f"ds={day}").mkdir(parents=True)
+        (base / f"ds={day}" / "x.csv").write_text("1\n")
+    files = tuple(f"file://{base}/ds={day}/x.csv" for day in ("1}", "[2]", "3"))
+    source = SourceBinding("raw.o", "o", "csv", "v1", files, f"file://{base}", "n BIGINT", ("ds",))
+    rows = read(refresh(spark, plan("SELECT ds, n FROM o", source))).to_pylist()
+    assert sorted(row["ds"] for row in rows) == ["1}", "3", "[2]"]
+
+
 def test_a_source_file_that_spark_does_not_count_is_refused(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
     for name in ("a.csv", "_b.csv"):
         (tmp_path / name).write_text("1\n")
@@ -104,6 +115,15 @@ def test_columns_named_like_the_folders_are_kept(spark: SparkSession, plan: Plan
 def test_an_empty_text_is_a_partition_value(spark: SparkSession, plan: Plan) -> None:
     result = refresh(spark, plan("SELECT '' AS ds, 1 AS n", partition_keys=("ds",)))
     assert (result.partitions, result.rows) == (({"ds": ""},), 1)
+
+
+def test_texts_that_spark_takes_for_nulls_are_partitions_of_their_own(spark: SparkSession, plan: Plan) -> None:
+    values = ["", "=", "==", "__HIVE_DEFAULT_PARTITION__"]
+    rows = " UNION ALL ".join(f"SELECT '{value}' AS ds, {number} AS n" for number, value in enumerate(values))
+    result = refresh(spark, plan(rows, partition_keys=("ds",)))
+    assert [spec["ds"] for spec in result.partitions] == values
+    assert len(result.files) == 4
+    assert sorted(read(result).to_pylist(), key=lambda row: row["n"]) == [{"ds": value, "n": n} for n, value in enumerate(values)]
 
 
 @pytest.mark.parametrize(
