@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, versions
-from tests.support.faults.victims import Attempt, Site, race
+from tests.support.faults.victims import Attempt, Site, race, refresh_in
 
 CI = {2: 8, 4: 8, 8: 4}
 LONG = {2: 40, 4: 40, 8: 20}
@@ -74,7 +74,8 @@ def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> Non
 
 @pytest.mark.long
 def test_they_do_so_in_a_table_of_five_hundred_versions(site: Site) -> None:
-    race(site, [[Attempt(f"before{n}", {"old": [n]}, "before", ("old",)) for n in range(500)]])
     with site.open() as workspace:
+        for number in range(500):
+            refresh_in(workspace, site, Attempt(f"before{number}", {"old": [number]}, "before", ("old",)))
         assert len(versions(workspace)) == 500
     check_all_land(site, {"old": [499]})
