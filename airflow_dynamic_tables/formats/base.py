@@ -139,10 +139,11 @@ class StagedTable(ABC):
         """
 
     @abstractmethod
-    def fence(self) -> bool:
-        """Make sure that a commit of this token which is under way can no longer land.
+    def fence(self) -> None:
+        """Make sure that a commit of this token which is under way can no longer land, also when nothing was committed yet.
 
-        :return: False when that cannot be made sure (the table does not exist yet): then no file may be deleted.
+        :raises CommitRejectedError: when that cannot be made sure, which says nothing of the commit; then no file may be deleted.
+        :raises CommitUnknownError: when nobody knows whether it was.
         """
 
     @abstractmethod

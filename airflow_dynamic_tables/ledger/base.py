@@ -161,12 +161,11 @@ class Ledger(ABC):
     """Stages and refreshes. ``now`` is always an argument, timezone-aware; every method may raise CatalogUnavailableError."""
 
     @abstractmethod
-    def open_stage(self, stage: Stage, beside: Collection[str] = ()) -> tuple[Stage, ...]:
+    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
         """Insert an OPEN stage in one step, unless stages that are ``HOLDING`` overlap it.
 
         Opening the same token again returns as if it were new while it is OPEN (idempotent).
 
-        :param beside: tokens of stages that are not in the way.
         :return: the stages in the way; empty when the stage is now open.
         :raises ConflictError: when the token was used already and its stage is no longer OPEN.
         """

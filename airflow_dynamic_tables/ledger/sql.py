@@ -40,7 +40,7 @@ class SqlLedger(Ledger):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def open_stage(self, stage: Stage, beside: Collection[str] = ()) -> tuple[Stage, ...]:
+    def open_stage(self, stage: Stage) -> tuple[Stage, ...]:
         """See :meth:`Ledger.open_stage`."""
         with self._database.transaction() as connection:
             self._lock(connection, stage.table)
@@ -51,7 +51,7 @@ class SqlLedger(Ledger):
                 raise ConflictError(
                     f"Stage {stage.token} of {stage.table} is {known.state} already; a new try needs a new token."
                 )
-            blockers = tuple(other for other in _overlapping(connection, stage) if other.token not in beside)
+            blockers = tuple(_overlapping(connection, stage))
             if not blockers:
                 last = connection.scalar(select(func.max(stages.c.ordinal)).where(stages.c.table_name == str(stage.table)))
                 connection.execute(insert(stages).values(_columns({**_values(stage), "ordinal": (last or 0) + 1})))

@@ -164,10 +164,9 @@ class FolderStagedTable(StagedTable):
         records = self._folder.records()
         return next((version_in(record) for record in records if record["token"] == self._token), None)
 
-    def fence(self) -> bool:
+    def fence(self) -> None:
         """See :meth:`StagedTable.fence`: without its files a commit can go no further."""
         self.abort()
-        return True
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
         """See :meth:`StagedTable.abort`."""

@@ -94,12 +94,12 @@ class HiveStagedTable(StagedTable):
             return pending.version
         return self._forgotten(table) if table is not None else None
 
-    def fence(self) -> bool:
+    def fence(self) -> None:
         """See :meth:`StagedTable.fence`; a commit makes no table, so where there is none it cannot land."""
-        return until_done(self._fenced, self._path, "fencing", pause=False)
+        until_done(self._fenced, self._path, "fencing", pause=False)
 
     def _fenced(self) -> bool | None:
-        """As :meth:`fence`; ``None`` when the table is to be read again."""
+        """True once it is fenced off; ``None`` when the table is to be read again."""
         table = tables.load(self._metastore, self._path)
         if table is None:
             return True
@@ -282,8 +282,9 @@ class HiveStagedTable(StagedTable):
         :raises CommitUnknownError: when the table cannot be asked, or not be fenced.
         """
         with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
-            if self.outcome() or self.fence():
-                return self.outcome()
+            if self.outcome() is None:
+                self.fence()
+            return self.outcome()
         raise unknown(self._path, error) from error
 
     def _forgotten(self, table: Table) -> Version | None:

@@ -86,12 +86,12 @@ class IcebergStagedTable(StagedTable):
         except OSError as error:
             raise CatalogUnavailableError(f"Cannot read the metadata of {self._path}: {error}") from error
 
-    def fence(self) -> bool:
+    def fence(self) -> None:
         """See :meth:`StagedTable.fence`: an empty snapshot moves the table on, so that an older base no longer fits."""
-        return until_done(self._fenced, self._path, "fencing", pause=False)
+        until_done(self._fenced, self._path, "fencing", pause=False)
 
     def _fenced(self) -> bool | None:
-        """As :meth:`fence`; ``None`` when the table is to be read again."""
+        """True once it is fenced off; ``None`` when the table is to be read again."""
         table = tables.load(self._store, self._path)
         if table is None:
             return True  # a commit makes no table
@@ -197,6 +197,7 @@ class IcebergStagedTable(StagedTable):
             return tables.find(swap(transaction, self._path), self._token)
         except CommitUnknownError:
             with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
-                if self.outcome() or self.fence():
-                    return self.outcome()
+                if self.outcome() is None:
+                    self.fence()
+                return self.outcome()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, ConflictError
@@ -26,15 +26,12 @@ def open_stage(workspace: Workspace, stage: Stage) -> None:
 
     :raises ConflictError: when a living owner holds some of the same partitions, or what a dead one left may still land.
     """
-    beside: set[str] = set()
-    while blockers := workspace.ledger.open_stage(stage, beside):
+    while blockers := workspace.ledger.open_stage(stage):
         for blocker in blockers:
             # A new try of the same work supersedes the old one: whatever still runs of it is a zombie.
             if blocker.owner != stage.owner:
                 _check_gone(workspace, blocker)
-            # Without a table there is nothing to fence, but of two commits that make it one is refused.
-            if _out_of_the_way(workspace, blocker, stage) is StageState.FENCING:
-                beside.add(blocker.token)
+            _move_away(workspace, blocker, stage)
 
 
 def resume_stage(workspace: Workspace, stage: Stage, process: str) -> None:
@@ -46,8 +43,7 @@ def resume_stage(workspace: Workspace, stage: Stage, process: str) -> None:
     while blockers := workspace.ledger.resume_stage(stage.token, process, workspace.now() + LEASE):
         for blocker in blockers:
             _check_gone(workspace, blocker)
-            if _out_of_the_way(workspace, blocker, stage) is StageState.FENCING:
-                raise ConflictError(f"Stage {blocker.token} of {stage.table} may still land; publish {stage.token} after that.")
+            _move_away(workspace, blocker, stage)
 
 
 def is_abandoned(workspace: Workspace, stage: Stage) -> bool:
@@ -64,17 +60,18 @@ def _check_gone(workspace: Workspace, blocker: Stage) -> None:
         )
 
 
-def _out_of_the_way(workspace: Workspace, blocker: Stage, stage: Stage) -> StageState | None:
-    """Settle a stage whose owner is gone; ``None`` when it is of no concern any more."""
+def _move_away(workspace: Workspace, blocker: Stage, stage: Stage) -> None:
+    """Settle a stage in the way whose owner is gone.
+
+    :raises ConflictError: when its commit may still land.
+    """
     try:
-        return settle(workspace, blocker, f"superseded by {stage.token}")
+        with suppress(CommitRejectedError):  # it came to its end by itself just now
+            settle(workspace, blocker, f"superseded by {stage.token}")
     except CommitUnknownError as error:
         raise ConflictError(f"{error}; {stage.table} can be refreshed again as soon as it is fenced off.") from error
-    except CommitRejectedError:
-        return None  # it came to its end by itself just now
     except OSError:
         log.exception("Could not delete stage %s, which is out of the way; the next sweep does it.", blocker.token)
-        return None
 
 
 @contextmanager

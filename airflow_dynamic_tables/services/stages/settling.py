@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -19,10 +18,6 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import HOLDING, Refresh, RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace
-
-UNFENCED_GRACE = timedelta(days=1)
-"""How long files are kept when their commit might still land because there is no table yet to fence it with."""
-
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +50,7 @@ def settle(
 
     :param error: why, for the history, unless somebody gave the stage up before and died over it: that one knew better.
     :param ended: more fields of the refresh, above all its state when that is not ABORTED.
-    :return: the state it has now; FENCING when its commit might still land, so that nothing was deleted; QUARANTINED when it
-        is there again, because whoever published it is gone and it did not land.
+    :return: the state it has now; QUARANTINED when it is there again, because whoever published it is gone and it did not land.
     :raises CommitRejectedError: when it came to its end by other hands just now.
     :raises CommitUnknownError: when nobody knows whether its commit can still land.
     """
@@ -70,8 +64,8 @@ def settle(
         # A format that is not atomic may have published a part of it already.
         kept = was_quarantined(workspace, token) and workspace.table(stage.table, stage.format).is_atomic
         ledger.move_stage(token, (StageState.COMMITTING,), StageState.FENCING, None if kept else changes)
-        if not surely_not_landed and (state := _fenced_off(workspace, stage, staged)):
-            return state
+        if not surely_not_landed and _landed_all_the_same(workspace, stage, staged):
+            return StageState.COMMITTED
 
         after = StageState.QUARANTINED if kept else StageState.ABORTING
         ledger.move_stage(token, (StageState.FENCING,), after)
@@ -98,22 +92,19 @@ def _deleted(workspace: Workspace, stage: Stage, staged: StagedTable) -> StageSt
     return StageState.ABORTED
 
 
-def _fenced_off(workspace: Workspace, stage: Stage, staged: StagedTable) -> StageState | None:
-    """Make sure that a commit can no longer land; the state of its stage when it did, or when that cannot be made sure.
+def _landed_all_the_same(workspace: Workspace, stage: Stage, staged: StagedTable) -> bool:
+    """Make sure that a commit can no longer land, and look whether it did before that.
 
     :raises CommitUnknownError: when the fence was refused: that says nothing of the commit it was to keep out.
     """
     try:
-        fenced = staged.fence()
+        staged.fence()
     except CommitRejectedError as error:
         raise CommitUnknownError(f"The commit of stage {stage.token} may still land: {error}") from error
     version = staged.outcome()
     if version is not None:
         record_landed(workspace, stage.token, version)
-        return StageState.COMMITTED
-    if not fenced and workspace.now() < stage.opened_at + UNFENCED_GRACE:
-        return StageState.FENCING
-    return None
+    return version is not None
 
 
 def was_quarantined(workspace: Workspace, token: str) -> bool:

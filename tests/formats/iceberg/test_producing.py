@@ -37,7 +37,7 @@ def test_times_never_go_back(tmp_path: Path, change: str) -> None:
         case "commit":
             bench.refresh({"1": [3]})
         case "fence":
-            assert bench.stage("zombie").fence()
+            bench.stage("zombie").fence()
         case "restore":
             bench.stage("back").restore(1, lambda: None)
         case "expire":

@@ -139,7 +139,8 @@ def test_a_table_made_by_others_can_be_refreshed_and_fenced(lake: Bench, catalog
     def given_up(fenced: list[bool] = []) -> None:  # noqa: B006 - remembers between attempts
         if fenced:
             raise CommitRejectedError("given up")
-        fenced.append(lake.stage("zombie", "1").fence())
+        lake.stage("zombie", "1").fence()
+        fenced.append(True)
 
     with pytest.raises(CommitRejectedError, match="given up"):
         lake.commit(staged, result, given_up)

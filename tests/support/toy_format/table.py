@@ -44,13 +44,18 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The table at some time; ``version`` is that of the latest commit."""
+    """The table at some time; ``version`` is that of the latest commit, if there was one."""
 
     number: int
-    version: Version
-    keys: tuple[str, ...]
-    columns: tuple[Column, ...]
-    files: tuple[DataFile, ...]
+    version: Version | None = None
+    keys: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    files: tuple[DataFile, ...] = ()
+
+    @property
+    def latest(self) -> Version:
+        assert self.version is not None
+        return self.version
 
 
 class ToyTable(LakeTable):
@@ -70,22 +75,22 @@ class ToyTable(LakeTable):
         return next((state.version for state in self.states()), None)
 
     def versions(self) -> list[Version]:
-        versions = {state.version.number: state.version for state in self.states()}
+        versions = {state.version.number: state.version for state in self.states() if state.version is not None}
         return [versions[number] for number in sorted(versions)]
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         state = self._filled()
         files, columns = tuple(file.path for file in state.files), spark_ddl(state.columns)
         partitions = fingerprints((file.partition, (file.path, {"size": file.rows})) for file in state.files)
-        like = SourceState(state.version.snapshot, None, self.location, schema_digest(columns), partitions)
-        return TableContent(state.version.snapshot, files, columns, state=like)
+        like = SourceState(state.latest.snapshot, None, self.location, schema_digest(columns), partitions)
+        return TableContent(state.latest.snapshot, files, columns, state=like)
 
     def snapshot(self) -> str:
-        return self._filled().version.snapshot
+        return self._filled().latest.snapshot
 
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         state = next(self.states(), None)
-        if state is None:
+        if state is None or state.version is None:
             return None
         return RowCounts.of(((file.partition, file.rows) for file in state.files), partitions)
 
@@ -102,7 +107,8 @@ class ToyTable(LakeTable):
             yield from_plain(State, json.loads(read_text(f"{self.location}/_states/{name}")))
 
     def _filled(self) -> State:
-        if (state := next(self.states(), None)) is None:
+        state = next(self.states(), State(0))
+        if state.version is None:
             raise TableNotFoundError(f"{self.location} has no version yet.")
         return state
 
@@ -124,23 +130,21 @@ class ToyStage(StagedTable):
         def attempt() -> Version | None:
             if version := self.outcome():
                 return version
-            state = self._next(next(self._table.states(), None), request, added)
+            state = self._next(next(self._table.states(), State(0)), request, added)
             before_publish()
-            return state.version if self._publish(state) else None
+            return state.latest if self._publish(state) else None
 
         return until_done(attempt, self._table.location, "committing")
 
     def outcome(self) -> Version | None:
         return next((version for version in self._table.versions() if version.token == self._token), None)
 
-    def fence(self) -> bool:
+    def fence(self) -> None:
         def attempt() -> bool | None:
-            state = next(self._table.states(), None)
-            if state is None:
-                return False
+            state = next(self._table.states(), State(0))
             return True if self.outcome() else self._publish(replace(state, number=state.number + 1)) or None
 
-        return until_done(attempt, self._table.location, "fencing", pause=False)
+        until_done(attempt, self._table.location, "fencing", pause=False)
 
     def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
         delete_folder(self._table.location, self.begin())
@@ -156,23 +160,23 @@ class ToyStage(StagedTable):
             return False
         return True
 
-    def _next(self, state: State | None, request: CommitRequest, added: tuple[DataFile, ...]) -> State:
+    def _next(self, state: State, request: CommitRequest, added: tuple[DataFile, ...]) -> State:
         columns = request.result.columns
-        if state is not None:
+        if state.version is not None:
             check_partition_keys(self._table.location, state.keys, request.partition_keys)
             columns = evolve(state.columns, columns)
-        number = state.version.number + 1 if state is not None else 1
+        number = state.version.number + 1 if state.version is not None else 1
         version = Version(
             number=number,
             token=self._token,
             snapshot=str(number),
-            data_timestamp=fresh_until(request.data_timestamp, state.version if state is not None else None),
+            data_timestamp=fresh_until(request.data_timestamp, state.version),
             committed_at=datetime.now(UTC),
             sources=dict(request.sources),
             partitions=recorded(request.partitions),
         )
-        kept = tuple(file for file in state.files if not request.partitions.covers(file.partition)) if state is not None else ()
-        return State(state.number + 1 if state is not None else 1, version, request.partition_keys, columns, (*kept, *added))
+        kept = tuple(file for file in state.files if not request.partitions.covers(file.partition))
+        return State(state.number + 1, version, request.partition_keys, columns, (*kept, *added))
 
     def _added(self, request: CommitRequest) -> tuple[DataFile, ...]:
         """What is really there decides, not what the job says."""
