@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CATALOG ?= sql
+# Of make fuzz: how many mutants, and the number of the first one.
+NUMBER ?= 300000
+SEED ?= 1000000
 # What waits runs beside what computes: two workers are right for two cores and for four.
 PYTEST := $(BIN)/python -m pytest -n 2 --durations 10
 # Every server that tests start, and every real Airflow or Spark, has a mark (see docs/development.md).
 WITHOUT_SERVERS := not (spark or metastore or postgres or system or long)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test quick check faults bench setup
+.PHONY: help demo airflow test quick check faults fuzz bench setup
 
 help:  ## what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
@@ -33,6 +36,9 @@ check: setup  ## format, lint, types, contracts between the packages
 
 faults: setup  ## the tests of faults in their long form, hours
 	$(BIN)/python -m pytest -m 'long or not long' --timeout 7200 tests/faults tests/system/test_airflow_faults.py
+
+fuzz: setup  ## spoiled input of every kind, an hour; NUMBER=1 SEED=17 is one mutant
+	$(BIN)/python -m tests.support.fuzzing.main --number $(NUMBER) --seed $(SEED)
 
 bench: setup  ## the benchmarks: each prints a ratio against a rival measured in the same run
 	@for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay, wait_none, wait_random_exponential
 
+from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
@@ -89,16 +90,16 @@ def check_result(request: CommitRequest, token: str, stage: str) -> None:
     """
     result = request.result
     if result.token != token:
-        raise StageRejectedError(f"The result is of token {result.token}, not of {token}.")
+        raise StageRejectedError(f"The result is of token {shown(result.token)}, not of {token}.")
     if request.partitions.is_empty:
         raise StageRejectedError(f"The plan of {token} replaces nothing, so there is nothing to commit.")
     _check_spelling(request.partitions, result)
     for spec in result.partitions:
         if not request.partitions.covers(spec):
-            raise StageRejectedError(f"The job wrote partition {describe(spec)}, which was not planned.")
+            raise StageRejectedError(f"The job wrote partition {shown(describe(spec))}, which was not planned.")
     outside = [file.path for file in result.files if not _is_below(file.path, stage)]
     if outside:
-        raise StageRejectedError(f"The job wrote {outside[0]}, which is outside its stage.")
+        raise StageRejectedError(f"The job wrote {shown(outside[0])}, which is outside its stage.")
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
@@ -230,6 +231,8 @@ def _parse(cls: type[_T], text: str, adapt: Callable[[dict[str, Any]], dict[str,
     try:
         return from_plain(cls, adapt(json.loads(text)))
     except (TypeError, KeyError) as error:
-        raise ValueError(f"not a {cls.__name__}: {error}") from error
+        raise ValueError(shown(f"not a {cls.__name__}: {error}")) from error
+    except ValueError as error:
+        raise ValueError(shown(str(error))) from error
     except RecursionError:
         raise ValueError(f"not a {cls.__name__}: nested too deeply") from None
