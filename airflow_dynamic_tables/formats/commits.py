@@ -13,6 +13,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
+from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -78,8 +79,10 @@ def unknown(path: object, error: BaseException) -> CommitUnknownError:
 
 
 def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | None:
-    """The time up to which a table is fresh after a commit: it never goes back. In UTC."""
+    """The time up to which a table is fresh after a commit: it never goes back, but from the future. In UTC."""
     times = [time for time in (wanted, current.data_timestamp if current is not None else None) if time is not None]
+    if wanted is not None and is_ahead(max(times), now := datetime.now(UTC)) and not is_ahead(wanted, now):
+        return wanted.astimezone(UTC)
     return max(times).astimezone(UTC) if times else None
 
 

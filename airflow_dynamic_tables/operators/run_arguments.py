@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -14,6 +14,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
+    asked_time,
     in_time_zone,
     parse_partitions,
     parse_schedule_time,
@@ -99,7 +100,7 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable) -> datetime:
             f"schedule_time {_shown(asked)} is no time; write for example 2024-01-31T06:00:00+00:00, or 2024-01-31 06:00:00 "
             f"in the table's time zone ({table.timezone})."
         ) from error
-    return in_time_zone(time, table)
+    return asked_time(time, table, datetime.now(UTC))
 
 
 def _date_of_the_run(context: Mapping[str, Any]) -> datetime:

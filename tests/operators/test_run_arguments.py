@@ -95,6 +95,7 @@ def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
             "an unknown key 'day'; legal are schedule_time, partition, full_refresh",
         ),
         ({"partition": ["ds=1"]}, "partition must be text, not ['ds=1']; put it in quotes"),
+        ({"schedule_time": "2999-01-02 00:00:00"}, "schedule_time 2999-01-02T00:00:00+01:00 is in the future"),
         ({"schedule_time": 20240101}, "schedule_time must be text, not 20240101; put it in quotes"),
         (
             {"schedule_time": "0001-01-01"},

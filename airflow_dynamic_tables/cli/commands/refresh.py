@@ -11,22 +11,24 @@ from _thread import interrupt_main
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from threading import Event
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.progress import Progress
-from airflow_dynamic_tables.cli.project import definitions, schedule_time
+from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, asked_time, latest_schedule_time
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -57,6 +59,10 @@ def refresh(arguments: Namespace) -> int:
     return OK
 
 
+def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -> datetime:
+    return asked_time(asked, table, now) if asked is not None else latest_schedule_time(table, now)
+
+
 def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
@@ -64,7 +70,7 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     return RefreshRequest(
         table=table,
         sources=defined.sources,
-        schedule_time=schedule_time(table, arguments.schedule_time, workspace.now()),
+        schedule_time=_schedule_time(table, arguments.schedule_time, workspace.now()),
         token=token,
         # Two containers may have one host name and one process id: the token tells them apart.
         owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh {token}, process {os.getpid()})",

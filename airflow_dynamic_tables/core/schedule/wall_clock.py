@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
 
+APART = timedelta(hours=1)
+"""How far the clocks of two machines may be apart before one of them is taken for wrong, or a time for mistyped."""
+
+
+def is_ahead(time: datetime, now: datetime) -> bool:
+    """Whether a time is in the future by more than clocks are apart: no data can be as fresh as that."""
+    return time > now + APART
+
 
 def on_the_wall(time: datetime) -> datetime:
     """What the clock shows at that time: the same without its zone."""

@@ -11,6 +11,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec, parse_spec
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -80,6 +81,20 @@ def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=ZoneInfo(table.timezone))
 
 
+def asked_time(time: datetime, table: DynamicTable, now: datetime) -> datetime:
+    """A schedule time that a refresh was asked for by hand, in the table's time zone when it has none.
+
+    :raises ConfigurationError: when it is in the future: it would keep every scheduled refresh from the table until then. Or
+        as for :func:`in_time_zone`.
+    """
+    asked = in_time_zone(time, table)
+    if is_ahead(asked, now):
+        raise ConfigurationError(
+            f"schedule_time {asked.isoformat()} is in the future; no data is as fresh as that yet, so ask for a time up to now."
+        )
+    return asked
+
+
 def latest_schedule_time(table: DynamicTable, now: datetime) -> datetime:
     """What to refresh for when nobody says: the table's latest tick; now, when nothing schedules it."""
     return previous_tick(table.cron, table.timezone, now) if table.cron else now.astimezone(ZoneInfo(table.timezone))
@@ -103,14 +118,20 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
     return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
 
 
-def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> Skipped | None:
-    """A refresh of the whole table for an older schedule time would overwrite newer data: skip it."""
+def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None, now: datetime) -> Skipped | None:
+    """A refresh of the whole table for an older schedule time would overwrite newer data: skip it.
+
+    Data of the future is not newer for a full refresh, which somebody has to ask for.
+    """
     fresh = current.data_timestamp if current is not None else None
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
+    if is_ahead(fresh, now) and request.full_refresh:
+        return None  # the way out of a version for a time that was mistyped
+    way_out = " That is in the future: a full refresh brings the table back to now." if is_ahead(fresh, now) else ""
     text = (
         f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "
-        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
+        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data.{way_out}"
     )
     return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 

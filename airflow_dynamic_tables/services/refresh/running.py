@@ -192,7 +192,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     )
     workspace.ledger.record(refresh)
     leave_mark(workspace, stage.table, table)
-    if skipped := overtaken(request, stage.partitions, current):
+    if skipped := overtaken(request, stage.partitions, current, workspace.now()):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     planned = plan(workspace, request, stage, current, (action, reason))
@@ -253,7 +253,7 @@ def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -
     """
     note_undone(workspace, attempt.stage.table, attempt.table)
     partitions = attempt.stage.partitions
-    if partitions.is_whole and (skipped := overtaken(attempt.request, partitions, attempt.table.current())):
+    if partitions.is_whole and (skipped := overtaken(attempt.request, partitions, attempt.table.current(), workspace.now())):
         raise OvertakenError(skipped.reason.text)
     wrote: RefreshChanges = {
         "rows": result.rows,

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
+    asked_time,
     in_time_zone,
     latest_schedule_time,
     parse_partitions,
@@ -52,6 +53,16 @@ def test_a_time_without_offset_is_in_the_tables_time_zone(table: DynamicTable) -
         2024, 1, 2, 6, tzinfo=timezone(timedelta(hours=1))
     )
     assert in_time_zone(parse_schedule_time("2024-01-02T12:00:00Z"), table) == DAY
+
+
+def test_a_time_in_the_future_is_refused(table: DynamicTable) -> None:
+    assert asked_time(DAY, table, DAY) == DAY
+    assert asked_time(DAY + timedelta(minutes=59), table, DAY) == DAY + timedelta(minutes=59), "clocks differ"
+    assert asked_time(parse_schedule_time("2024-01-02 13:30:00"), table, DAY) == DAY + timedelta(minutes=30)
+    with pytest.raises(
+        ConfigurationError, match=r"schedule_time 2034-01-02T12:00:00\+00:00 is in the future; no data is as fresh"
+    ):
+        asked_time(DAY.replace(year=2034), table, DAY)
 
 
 def test_when_nobody_says_it_is_the_latest_tick(table: DynamicTable) -> None:

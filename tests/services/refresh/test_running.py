@@ -307,6 +307,21 @@ def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
     assert version.number == 1
 
 
+def test_a_full_refresh_is_the_way_out_of_a_version_of_the_future(workspace: Workspace, request_: RefreshRequest) -> None:
+    """An earlier release took any schedule time; one of 2999 keeps every scheduled refresh from the table."""
+    run(workspace, replace(request_, schedule_time=MARCH.replace(year=2999)), write_numbers)
+    scheduled = replace(request_, token="t2")
+    skipped = run(workspace, scheduled, write_numbers)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.text.endswith("That is in the future: a full refresh brings the table back to now.")
+    back = run(workspace, replace(scheduled, token="t3", full_refresh=True), write_numbers)
+    assert isinstance(back, Version)
+    assert back.data_timestamp == MARCH
+    assert isinstance(run(workspace, replace(scheduled, token="t4"), write_numbers), Version)
+    older = replace(scheduled, token="t5", schedule_time=MARCH - timedelta(days=1), full_refresh=True)
+    assert isinstance(run(workspace, older, write_numbers), Skipped), "what is not of the future stays newer"
+
+
 def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
     total = load_definitions(tmp_path / "sales.yaml").tables[TOTAL]
     with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):
