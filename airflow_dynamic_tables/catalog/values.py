@@ -1,4 +1,7 @@
-"""What a catalog holds, as values: databases, tables, dynamic tables, views, functions, partitions, statistics."""
+"""What a catalog holds, as values: databases, tables, dynamic tables, views, functions, partitions, statistics.
+
+Tables as JSON, too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
@@ -144,3 +148,17 @@ class ColumnStatistics:
 
 
 AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
+
+
+_KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}
+
+
+def encode(table: AnyTable) -> dict[str, Any]:
+    """``kind`` and ``value`` of a table."""
+    kind = next(name for name, cls in _KINDS.items() if cls is type(table))
+    return {"kind": kind, "value": to_plain(table)}
+
+
+def decode(kind: str, value: Mapping[str, Any]) -> AnyTable:
+    """What :func:`encode` was given."""
+    return from_plain(_KINDS[kind], value)

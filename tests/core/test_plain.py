@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.catalog.encoding import decode
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, JobState, RefreshHandler, decode
 from airflow_dynamic_tables.core.plain import REQUIRED, from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan

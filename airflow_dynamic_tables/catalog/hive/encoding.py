@@ -16,8 +16,15 @@ from uuid import uuid4
 
 from hive_metastore.ttypes import SerDeInfo, StorageDescriptor, Table
 
-from airflow_dynamic_tables.catalog.encoding import decode, encode
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, TableStatistics
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogTable,
+    CatalogView,
+    TableStatistics,
+    decode,
+    encode,
+)
 from airflow_dynamic_tables.clients.metastore.tables import (
     IDENTITY,
     KIND,

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import select, update
 
-from airflow_dynamic_tables.catalog.encoding import decode, encode
 from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.iceberg import as_stored
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogView
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogView, decode, encode
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
@@ -35,8 +34,15 @@ class SqlTables:
             )
             return sorted(set().union(*names))
 
-    def names_of(self, database: str, kind: str) -> list[str]:
-        """Names of what is of one kind (as ``catalog.encoding`` calls it), sorted."""
+    def dynamic_names(self, database: str) -> list[str]:
+        """Names of the dynamic tables, sorted."""
+        return self._names_of(database, "dynamic_table")
+
+    def view_names(self, database: str) -> list[str]:
+        """Names of the views, sorted."""
+        return self._names_of(database, "view")
+
+    def _names_of(self, database: str, kind: str) -> list[str]:
         with self.store.transaction() as rows:
             rows.get_database(database)
             query = select(ENTRIES.table.c.name).where(*rows.within(ENTRIES, database), ENTRIES.table.c.kind == kind)
