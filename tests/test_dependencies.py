@@ -17,7 +17,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "airflow_dynamic_tables"
 MODULES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
-BROUGHT_BY = {"hive_metastore": "pyiceberg", "pyarrow": "pyiceberg", "thrift": "pyiceberg", "pydantic_core": "pydantic"}
+BROUGHT_BY = {
+    "hive_metastore": "pyiceberg",
+    "py4j": "pyspark",
+    "pyarrow": "pyiceberg",
+    "thrift": "pyiceberg",
+    "pydantic_core": "pydantic",
+}
 """Modules that come with a library, of which it says itself which versions it takes."""
 
 CALENDAR = {"fsspec", "gcsfs", "s3fs"}
@@ -82,7 +88,7 @@ def unbounded(tree: ast.AST, ours: Set[str], demands: Mapping[str, str]) -> list
     """Libraries without an upper bound in a module that uses something private of a library."""
     if not private_names(tree, ours):
         return []
-    return sorted({name for module, _ in of_libraries(tree) if not is_bounded(demands[name := distribution_of(module)])})
+    return sorted({name for module, _ in of_libraries(tree) if not is_bounded(demands.get(name := distribution_of(module), ""))})
 
 
 def is_bounded(demand: str) -> bool:
