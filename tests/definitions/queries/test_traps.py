@@ -143,11 +143,11 @@ BOUND = {TableIdentifier.parse(f"spark_catalog.{name}"): f"bound_{name.replace('
 
 
 @pytest.fixture(scope="module")
-def databases(spark: SparkSession) -> Iterator[SparkSession]:
+def databases(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark with all tables and views in databases, and the tables as the temporary views that a job binds."""
     names = sorted({name.split(".")[0] for name in TABLES} - {"default"})
     for name in names:
-        spark.sql(f"CREATE DATABASE {name}")
+        spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path_factory.mktemp(name)}'")
     for name, query in TABLES.items():
         spark.sql(f"CREATE VIEW {name} AS {query}")
     for table, view in BOUND.items():
