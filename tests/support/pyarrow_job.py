@@ -32,7 +32,7 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3), viola
         application_id="by hand",
         rows=len(numbers),
         files=(StagedFile(f"{plan.data_location}/{file.name}", file.stat().st_size),),
-        columns=(Column("x", "bigint"),),
+        columns=(Column("x", "bigint", comment=plan.comments.get("x")),),
         expectations=tuple(
             ExpectationResult(item.name, item.action, (violations or {}).get(item.name, 0)) for item in plan.expectations
         ),

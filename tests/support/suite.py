@@ -22,7 +22,9 @@ NEEDS = {
 """Marks of the tests that use a fixture, directly or by its name as a parameter. Other parameters are marked where they stand."""
 
 GROUPS = {
-    "airflow": tuple(f"tests/system/test_airflow_{name}.py" for name in ("backfills", "events", "faults", "quarantine", "stack")),
+    "airflow": tuple(
+        f"tests/system/test_airflow_{name}.py" for name in ("backfills", "events", "faults", "quarantine", "secrets", "stack")
+    ),
     "jvm": (
         "tests/catalog/hive/",
         "tests/clients/metastore/",

@@ -13,6 +13,9 @@ from tests.support import cluster_stand_in
 from tests.support.airflow import Airflow, Stack, embedded, running
 from tests.support.postgres import PostgresServer
 
+STATE_PASSWORD = "S3CR3T-of-the-state"
+"""In the connection of the stack; nothing that Airflow keeps may hold it."""
+
 SOURCES = """
   - name: orders
     format: json
@@ -87,7 +90,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) ->
     airflow.define("sales.yaml", STACK_TABLES.replace("FOLDER", str(folder)))
     airflow.define("broken.yaml", "dynamic_tables:\n  - name: broken\n    freshnes: 1 day\n    query: SELECT 1 AS x\n")
     host, port = state_url.removeprefix("postgresql://postgres@").removesuffix("/state").split(":")
-    connection = {"conn_type": "dynamic_tables", "host": host, "port": int(port), "login": "postgres", "schema": "state"}
+    login = {"login": "postgres", "password": STATE_PASSWORD}  # which the server takes unasked
+    connection = {"conn_type": "dynamic_tables", "host": host, "port": int(port), "schema": "state", **login}
     extra = {"warehouse": airflow.warehouse.as_uri()}
     airflow.environ["AIRFLOW_CONN_DYNAMIC_TABLES_DEFAULT"] = json.dumps({**connection, "extra": extra})
     # A second Spark connection, for tests of what happens around the job.

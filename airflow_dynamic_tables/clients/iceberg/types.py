@@ -70,7 +70,7 @@ def to_spark(kind: IcebergType) -> str:
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """The columns of an Iceberg schema."""
-    return tuple(Column(field.name, to_spark(field.field_type), not field.required, field.doc) for field in schema.fields)
+    return tuple(Column(field.name, to_spark(field.field_type), not field.required, field.doc or None) for field in schema.fields)
 
 
 def schema_of(columns: Sequence[Column]) -> Schema:

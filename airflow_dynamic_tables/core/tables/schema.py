@@ -24,6 +24,11 @@ def spark_ddl(columns: Sequence[Column]) -> str:
     return ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
 
 
+def _comment(old: Column, new: Column) -> str | None:
+    """No comment is no wish to delete the one that is there, which others may have made; an empty one is."""
+    return old.comment if new.comment in (None, old.comment) else new.comment or None
+
+
 def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
     """The table's columns after a query that returns ``new``: old ones first and unchanged, appended ones nullable.
 
@@ -42,5 +47,5 @@ def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
             )
         if not column.nullable and returned.nullable:
             raise SchemaEvolutionError(f"Column {column.name!r} is not nullable, but the query may return nulls in it.")
-    kept = tuple(replace(column, comment=returned.comment or column.comment) for column, returned in zip(old, new, strict=False))
+    kept = tuple(replace(column, comment=_comment(column, returned)) for column, returned in zip(old, new, strict=False))
     return kept + tuple(replace(column, nullable=True) for column in new[len(old) :])

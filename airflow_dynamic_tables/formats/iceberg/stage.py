@@ -164,7 +164,7 @@ class IcebergStagedTable(StagedTable):
         with transaction.update_schema() as update:
             for old, new in zip(known, wanted, strict=False):
                 if old.comment != new.comment:
-                    update.update_column((new.name,), doc=new.comment)
+                    update.update_column((new.name,), doc=new.comment or "")  # None would leave it as it is
             for column in wanted[len(known) :]:
                 update.add_column((column.name,), to_iceberg(column.type), doc=column.comment)
 

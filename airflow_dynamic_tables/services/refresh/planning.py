@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -10,6 +11,7 @@ from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.ledger.base import Stage
@@ -18,6 +20,7 @@ from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -64,7 +67,7 @@ def plan(
         sources=sources,
         functions=functions,
         comment=table.comment,
-        comments=dict(table.comments),
+        comments={**(_forgotten_comments(workspace, table) if current is not None else {}), **table.comments},
         timezone=table.timezone,
         expectations=table.expectations,
         # Partitions named by hand make the table as a whole no fresher.
@@ -73,3 +76,10 @@ def plan(
         settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
         allowed=workspace.settings.allowed,
     )
+
+
+def _forgotten_comments(workspace: Workspace, table: DynamicTable) -> dict[str, str]:
+    """Empty comments for columns whose comments were taken out of the definition."""
+    entry = workspace.catalog(table.identifier.catalog).get_table(table.identifier.path)
+    definition = entry.definition if isinstance(entry, CatalogDynamicTable) else None
+    return dict.fromkeys((definition or {}).get(FORGOTTEN_COMMENTS, ()), "")

@@ -13,6 +13,9 @@ from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.workspace import Workspace
 
+FORGOTTEN_COMMENTS = "forgotten_comments"
+"""Key in what the catalog keeps of a definition: columns whose comments are to go with the next refresh."""
+
 
 class Registration(StrEnum):
     """What became of a definition in the catalog."""
@@ -52,10 +55,18 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
         snapshot=entry.snapshot,
         properties=entry.properties,
     )
+    if forgotten := _forgotten_comments(entry, table):
+        wanted = replace(wanted, definition={**(wanted.definition or {}), FORGOTTEN_COMMENTS: forgotten})
     if wanted == entry:
         return Registration.UNCHANGED
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
+
+
+def _forgotten_comments(entry: CatalogDynamicTable, table: DynamicTable) -> list[str]:
+    """Columns that had a comment in an earlier definition and have none now; it is kept until they have one again."""
+    earlier = entry.definition or {}
+    return sorted({*earlier.get("columns", ()), *earlier.get(FORGOTTEN_COMMENTS, ())} - {*table.comments})
 
 
 def is_suspended(workspace: Workspace, identifier: TableIdentifier) -> bool:

@@ -28,6 +28,10 @@ def test_nullability_of_old_columns_is_the_tables() -> None:
     assert evolve(OLD, stricter) == OLD
 
 
+def test_an_empty_comment_deletes_the_old_one() -> None:
+    assert evolve(OLD, (OLD[0], Column("name", "string", comment=""))) == (OLD[0], Column("name", "string"))
+
+
 def test_a_new_comment_replaces_the_old_one() -> None:
     assert evolve(OLD, (Column("id", "bigint", nullable=False, comment="key"), Column("name", "string"))) == (
         Column("id", "bigint", nullable=False, comment="key"),

@@ -322,6 +322,27 @@ def test_a_full_refresh_is_the_way_out_of_a_version_of_the_future(workspace: Wor
     assert isinstance(run(workspace, older, write_numbers), Skipped), "what is not of the future stays newer"
 
 
+def test_a_comment_that_is_taken_out_of_the_definition_goes(workspace: Workspace, request_: RefreshRequest) -> None:
+    """It used to stay in the catalog for good. What another engine said of a column stays."""
+
+    def refresh(token: str, comments: dict[str, str]) -> str | None:
+        asked = replace(request_, token=token, table=replace(request_.table, comments=comments))
+        assert isinstance(run(workspace, asked, write_numbers), Version)
+        return workspace.catalog("lake").get_table(NUMBERS.path).columns[0].comment
+
+    assert refresh("t1", {}) is None
+    table = workspace.catalog("lake").iceberg.load_table(("sales", "numbers"))  # type: ignore[attr-defined]
+    with table.update_schema() as schema:
+        schema.update_column("x", doc="by another engine")
+    assert refresh("t2", {}) == "by another engine"
+    assert refresh("t3", {"x": "the number"}) == "the number"
+    with pytest.raises(ZeroDivisionError):  # a refresh that fails forgets nothing
+        run(workspace, replace(request_, token="t4"), lambda _: 1 / 0)
+    assert refresh("t5", {}) is None
+    assert refresh("t6", {}) is None
+    assert refresh("t7", {"x": "again"}) == "again"
+
+
 def test_a_table_without_its_parent_says_so(workspace: Workspace, request_: RefreshRequest, tmp_path: Path) -> None:
     total = load_definitions(tmp_path / "sales.yaml").tables[TOTAL]
     with pytest.raises(UpstreamError, match=r"lake\.sales\.numbers has no version yet"):
