@@ -7,6 +7,7 @@ import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from airflow.providers.common.compat.sdk import DAG, conf
 from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
@@ -91,18 +92,23 @@ def load_dynamic_tables(
 def _all_dags(path: Path, access: Access) -> list[DAG]:
     scope = names_scope(os.environ, access.catalogs_file)
     definitions, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed_in(os.environ))
-    tables = definitions.tables.values()
-    # A table that nothing would refresh is no DAG but an error where its file is.
-    obstacles = ((table, not_supported_yet(table)) for table in tables)
-    mistakes = (*mistakes, *(Mistake(table.path, table.line, 1, f"{table.identifier}: {why}") for table, why in obstacles if why))
-    for mistake in mistakes:
-        log.error("%s", mistake)
-    for table in tables:
+    readers = _readers(definitions)
+    dags: list[DAG] = []
+    refused = Mistakes()
+    for table in definitions.tables.values():
+        at = partial(Mistake, table.path, table.line, 1)
         if told := warning(table):
             log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
-    readers = _readers(definitions)
-    dags = (build_dag(table, definitions, access, readers) for table in tables if not_supported_yet(table) is None)
-    return [*dags, *broken_files(mistakes)]
+        # A table that nothing would refresh is no DAG but an error where its file is.
+        if why := not_supported_yet(table):
+            refused.add([at(f"{table.identifier}: {why}")])
+            continue
+        with understood(refused, at):
+            dags.append(build_dag(table, definitions, access, readers))
+    every = (*mistakes, *refused.in_order())
+    for mistake in every:
+        log.error("%s", mistake)
+    return [*dags, *broken_files(every)]
 
 
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:

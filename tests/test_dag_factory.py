@@ -8,14 +8,17 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_dynamic_tables import dag_factory
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, load_dynamic_tables
+from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.dags_support.assets import asset_of
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
@@ -140,6 +143,19 @@ def test_a_broken_file_hides_no_other_table(folder: Path, caplog: pytest.LogCapt
     (folder / "broken.yaml").write_text("dynamic_tables: [{name: x, freshnes: 1 day}]")
     assert DAILY in load(folder)
     assert f"{folder}/broken.yaml:1:28: unknown key 'freshnes'" in caplog.text
+
+
+def test_what_airflow_refuses_of_one_table_hides_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(table: DynamicTable, *others: Any) -> DAG:
+        if table.identifier.table == "totals":
+            raise ValueError("not by this Airflow")
+        return build_dag(table, *others)
+
+    monkeypatch.setattr(dag_factory, "build_dag", refuses)
+    assert {DAILY} == load(folder).keys() - {MAINTENANCE_DAG}
+    assert f"{folder}/tables.yaml:19:1: cannot be understood: ValueError: not by this Airflow" in caplog.text
 
 
 def test_whoever_keeps_thousands_of_versions_is_told_in_the_log(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

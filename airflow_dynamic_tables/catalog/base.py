@@ -53,7 +53,10 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """One catalog as it was declared; relative paths in ``params`` start from ``base``."""
+    """One catalog as it was declared; relative paths in ``params`` start from ``base``.
+
+    ``place`` is where: path, line and column; none for an embedded catalog.
+    """
 
     name: str
     type: str = "sql"
@@ -62,6 +65,7 @@ class CatalogEntry:
     conn_id: str | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path()
+    place: str | None = None
 
     def required(self, param: str) -> str:
         """A connection parameter that the catalog cannot do without.

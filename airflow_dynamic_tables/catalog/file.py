@@ -135,6 +135,7 @@ class _Reader:
             conn_id=values.get("conn-id"),
             params=self._params(kind, *places["connection-params"]) if "connection-params" in places else {},
             base=self._document.path.parent,
+            place=self._document.place(location),
         )
 
     def _places(self, value: Mapping[str, Any], location: Location) -> Iterator[tuple[str, tuple[Any, Location]]]:

@@ -68,7 +68,8 @@ def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:
         params = {**_of_connection(entry, kind, defaults), **{key: _substitute(value) for key, value in entry.params.items()}}
         return kind.load().from_entry(replace(entry, params=params), defaults)
     except ConfigurationError as error:
-        raise ConfigurationError(f"catalog {entry.name}: {error}") from error
+        place = f"{entry.place}: " if entry.place else ""
+        raise ConfigurationError(f"{place}catalog {entry.name}: {error}") from error
 
 
 def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: Defaults) -> dict[str, str]:

@@ -75,6 +75,8 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
         return f"{key!r} must be text, not {given}"
     if kind in ("string_too_short", "too_short"):
         return f"{key!r} must not be empty"
+    if kind == "string_too_long":
+        return f"{key!r} must have at most {detail['ctx']['max_length']} letters"
     if kind == "literal_error":
         return f"{value!r} is no {key}; use {detail['ctx']['expected']}"
     if kind in ("int_parsing", "int_type", "greater_than_equal", "int_from_float"):

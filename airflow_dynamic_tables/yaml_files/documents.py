@@ -63,6 +63,11 @@ class Document:
         index = self._place(node, offset) if isinstance(node, yaml.ScalarNode) else node.start_mark.index
         return Mistake(self.path, *line_and_column(self.text, index), message)
 
+    def place(self, location: Location) -> str:
+        """Where a value stands: path, line and column."""
+        line, column = place_of(self._value(location).start_mark)
+        return f"{self.path}:{line}:{column}"
+
     def line(self, location: Location) -> int:
         """The line a value starts in, counted from 1."""
         return int(self._value(location).start_mark.line) + 1

@@ -40,7 +40,7 @@ def parse_document(path: Path, text: str, content: str) -> tuple[Document | None
             return None, [beyond]
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        return None, [_syntax_mistake(path, text, error)]
+        return None, [_syntax_mistake(path, error)]
     except yaml.reader.ReaderError as error:
         position = line_and_column(text, error.position)
         return None, [Mistake(path, *position, "is no YAML: it contains a control character")]
@@ -70,7 +70,7 @@ def _beyond_limits(path: Path, text: str) -> Mistake | None:
     return None
 
 
-def _syntax_mistake(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
+def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context or "bad syntax"
     if "'\\t'" in problem or "cannot start any token" in problem:
@@ -79,8 +79,7 @@ def _syntax_mistake(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mista
         problem = f"{problem}; check the indentation, and put text that contains ': ' in quotes"
     if error.context and error.problem:
         problem = f"{problem} ({error.context})"
-    # PyYAML counts one line more at the end of a file without a last line end.
-    place = min(place_of(mark), line_and_column(text, len(text))) if mark else (1, 1)
+    place = place_of(mark) if mark else (1, 1)
     return Mistake(path, *place, f"is no YAML: {problem}")
 
 

@@ -284,13 +284,13 @@ class TestFile:
         ],
     )
     def test_what_is_wrong_with_a_connection_is_told_to_those_who_need_it(
-        self, load: Callable[[str], CatalogManager], text: str, mistake: str
+        self, load: Callable[[str], CatalogManager], tmp_path: Path, text: str, mistake: str
     ) -> None:
         manager = load(text)
         assert manager.get("near").list_databases() == ["default"]
         with pytest.raises(ConfigurationError) as raised:
             manager.get("a")
-        assert str(raised.value) == mistake
+        assert str(raised.value) == f"{tmp_path}/project/catalogs.yaml:1:40: {mistake}"
 
     @pytest.mark.parametrize(
         "connection",

@@ -22,6 +22,9 @@ FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-forma
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
+_LONGEST_TAG = 100
+"""Letters of a tag; Airflow refuses a longer one."""
+
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
 
@@ -90,7 +93,7 @@ class Settings(Declaration):
     """How the Spark job is submitted."""
     start_date: Annotated[datetime, BeforeValidator(_calendar_time)] | None = None
     """First time the schedule may run; without an offset it is in the table's time zone."""
-    tags: tuple[Name, ...] = ()
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=_LONGEST_TAG)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
     owner: Name | None = None
     """Owner of the Airflow task."""

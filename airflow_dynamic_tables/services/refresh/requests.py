@@ -8,6 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
@@ -52,7 +53,7 @@ class RefreshRequest:
             for spec in () if self.partitions.is_whole else self.partitions:
                 check_spec(spec, self.table.partition_keys)
         except ValueError as error:
-            raise ConfigurationError(f"partition: {error}.") from error
+            raise ConfigurationError(f"partition: {shown(str(error))}.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class TestCatalogsFile:
         file = tmp_path / "catalogs.yaml"
         file.write_text(f"catalogs: [{{name: lake, type: hive{params}}}]")
         manager = load_catalogs(file, Defaults("sqlite://", f"file://{tmp_path}"))
-        with pytest.raises(ConfigurationError, match=f"^catalog lake: .*{words}"):
+        with pytest.raises(ConfigurationError, match=rf"/catalogs\.yaml:1:12: catalog lake: .*{words}"):
             manager.get("lake")
 
 
