@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import product
 from random import Random
 from uuid import uuid4
 
@@ -18,13 +19,12 @@ from tests.support.faults.victims import Site
 from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 
-LONG = range(2, 12)
-"""Seeds of the long form."""
+LONG = [pytest.param(*case, marks=pytest.mark.long) for case in product(("sqlite", "postgres"), range(2, 6))]
+"""Databases of the ledger, and seeds, of the long form."""
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
+@pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG], indirect=["site"])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "flat"])
-@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 def test_a_hive_table(
     site: Site,
     hive_metastore: HiveMetastore,
@@ -43,7 +43,7 @@ def test_a_hive_table(
     placed = replace(site, catalogs=catalogs)
     with ExitStack() as opened:
         lake = opened.enter_context(closing(HiveLake(hive_metastore.uri, database, partitioned=partitioned)))
-        scene = Scene(placed, lake, opened.enter_context(placed.open()), Random(chosen.seed), placed)
+        scene = Scene(placed, lake, opened.enter_context(placed.open()), Random(chosen.seed))
         walk(scene, chosen, lambda scene: spark_reads(scene, plain_spark))
     fault_report.note(f"model: hive: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
 

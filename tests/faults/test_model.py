@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.faults.model.checker import Walk, walk
 from tests.support.faults.model.lakes.base import rows_of
 from tests.support.faults.model.lakes.folder import FolderLake
 from tests.support.faults.model.lakes.iceberg import IcebergLake
-from tests.support.faults.model.scene import Scene
+from tests.support.faults.model.scene import Scene, hurried
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site
 from tests.support.postgres import PostgresServer
@@ -21,8 +22,10 @@ from tests.support.postgres import PostgresServer
 POLARS = "POLARS_ICEBERG_PLANNER"
 """Who plans for Polars; it reads the files itself."""
 
-LONG = range(2, 42)
+LONG = range(2, 32)
 """Seeds of the long form."""
+
+LONG_OF_FOLDERS = [pytest.param(*case, marks=pytest.mark.long) for case in product(("sqlite", "postgres"), range(2, 6))]
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
@@ -33,13 +36,12 @@ def test_an_iceberg_table(
     chosen = Walk.chosen(seed, 80 if seed == 1 else 250)
     with ExitStack() as opened:
         lake = opened.enter_context(closing(IcebergLake(site)))
-        scene = Scene(site, lake, opened.enter_context(site.open()), Random(chosen.seed), site)
+        scene = Scene(site, lake, opened.enter_context(site.open()), Random(chosen.seed))
         if not site.database_url.startswith("sqlite"):
             server: PostgresServer = request.getfixturevalue("postgres")
-            hurried = f"{site.database_url}?options=-c%20idle_in_transaction_session_timeout%3D1s"
-            scene.victims = replace(site, database_url=hurried)
             scene.proxy = opened.enter_context(cutting_proxy(server.port))
-            scene.cable = replace(site, database_url=hurried.replace(f":{server.port}/", f":{scene.proxy.port}/"))
+            behind = hurried(site).database_url.replace(f":{server.port}/", f":{scene.proxy.port}/")
+            scene.cable = replace(site, database_url=behind)
         walk(scene, chosen, lambda scene: polars_reads(scene, lake))
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
 
@@ -54,12 +56,11 @@ def polars_reads(scene: Scene, lake: IcebergLake) -> None:
     assert table is None or rows_of(polars.scan_iceberg(table).collect().to_dicts()) == scene.state.rows
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG)])
-@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])
 def test_a_plain_folder(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
     """Whoever dies may leave a part of what they wrote, until the same partitions are refreshed again."""
     chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
     with closing(FolderLake(site)) as lake, site.open() as workspace:
-        scene = Scene(site, lake, workspace, Random(chosen.seed), site)
+        scene = Scene(site, lake, workspace, Random(chosen.seed))
         walk(scene, chosen)
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")

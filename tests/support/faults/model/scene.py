@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 
@@ -33,17 +33,12 @@ class Held:
 
 @dataclass
 class Scene:
-    """A table, its world, and the model of both.
-
-    ``victims`` is the site as those see it who are stopped within a transaction: their server ends such sessions soon.
-    ``cable`` is a site behind a wire that can be cut.
-    """
+    """A table, its world, and the model of both. ``cable`` is a site behind a wire that can be cut."""
 
     site: Site
     lake: Lake
     workspace: Workspace
     random: Random
-    victims: Site
     cable: Site | None = None
     proxy: CuttingProxy | None = None
     state: TableState = field(default_factory=TableState)
@@ -62,6 +57,11 @@ class Scene:
     definitions: int = 0
     steps: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def victims(self) -> Site:
+        """The site as those see it to whom something happens."""
+        return hurried(self.site)
 
     @property
     def name(self) -> str:
@@ -172,3 +172,10 @@ class Scene:
         unknown = ("landed", "killed", "done", "CommitUnknownError")
         if outcome.kind not in unknown and has_landed and work.kind in ("refresh", "rollback"):
             raise Broken(f"{token} landed and was told {outcome}")
+
+
+def hurried(site: Site) -> Site:
+    """A site whose server ends a session after a second when its owner was stopped within a transaction."""
+    if site.database_url.startswith("sqlite"):
+        return site
+    return replace(site, database_url=f"{site.database_url}?options=-c%20idle_in_transaction_session_timeout%3D1s")
