@@ -12,13 +12,14 @@ from airflow_dynamic_tables.core.refresh.sources import option_problem, path_pro
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
+from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision, start_date
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.queries.text import analyse_condition, refusals
+from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 
 
 def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
@@ -39,6 +40,8 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
+    if expansion is not None:
+        yield from _spelling_mistakes(entry, declared, expansion.analysis)
     if expansion is not None and expansion.analysis.outputs is not None:
         yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
 
@@ -94,6 +97,28 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
         yield entry.mistake("options", str(error))
     except ValueError:
         pass  # told at its option already
+
+
+def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
+    """Formatters whose values the column, by its type, can never or not always have."""
+    types = dict(zip(analysis.outputs or (), analysis.types or (), strict=False))
+    for option, pattern in declared.options.items():
+        match = FORMATTER_OPTION.fullmatch(option)
+        kind = types.get(match["column"]) if match else None
+        problem = formatter_problem(pattern, kind) if kind is not None and _is_pattern(pattern) else None
+        if problem is not None:
+            yield entry.mistake("options", problem, option)
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Whether a pattern is legal by itself; what is not is told already."""
+    try:
+        check_formatters({"": pattern})
+    except MissingDateFieldError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:

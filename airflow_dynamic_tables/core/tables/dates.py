@@ -89,7 +89,7 @@ def scheduled_partitions(
     time = schedule_time.astimezone(ZoneInfo(timezone))
     first = _floor(_start(time, freshness), grain)
     starts = list(_range(first, _floor(on_the_wall(time), grain), grain)) or [first]
-    return PartitionSet.of({column: _format(start, pattern) for column, pattern in formatters.items()} for start in starts)
+    return PartitionSet.of({column: formatted(start, pattern) for column, pattern in formatters.items()} for start in starts)
 
 
 def _start(time: datetime, freshness: Freshness) -> datetime:
@@ -131,7 +131,8 @@ def _floor(time: datetime, grain: int) -> datetime:
     return time.replace(**{name: value for name, value in smallest.items() if name not in coarser})  # type: ignore[arg-type]
 
 
-def _format(time: datetime, pattern: str) -> str:
+def formatted(time: datetime, pattern: str) -> str:
+    """A time as a Java date pattern of the letters y M d H m s names it."""
     return "".join(_field(time, letters) if letters else text for letters, text in _tokens(pattern))
 
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
+from airflow_dynamic_tables.core.tables.dates import formatted
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Column
+
+_SAMPLE = datetime(2001, 2, 3, 4, 5, 6)  # noqa: DTZ001 - wall clock
+"""Every field of it has one digit."""
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -41,6 +45,24 @@ def normal_value(value: str | None, kind: str) -> str | None:
     except (ValueError, KeyError, InvalidOperation):
         raise ValueError(f"{value!r} is no {kind}") from None
     return value
+
+
+def formatter_problem(pattern: str, kind: str) -> str | None:
+    """Why a date pattern does not give values as a type spells them, and what to write instead; ``None`` when it does.
+
+    :param kind: Spark's DDL text of the type.
+    """
+    sample = formatted(_SAMPLE, pattern)
+    try:
+        normal = normal_value(sample, kind)
+    except ValueError:
+        normal = None
+    if normal == sample:
+        return None
+    advice = "write single letters such as H, or CAST it AS STRING"
+    if kind == "date":
+        advice = "write yyyy-MM-dd, or yyyy-MM-'01' for months"
+    return f"the column is of type {kind}, and {pattern!r} gives {sample!r}, which that type does not have; {advice}"
 
 
 def normalised(partitions: PartitionSet, columns: Sequence[Column]) -> PartitionSet:

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span
 
+_TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "date"})
 _GENERATORS = (exp.Explode, exp.Posexplode, exp.Inline, exp.UDTF)
 _PARAMETER_SIGNS = frozenset({":", "?", "$", "@"})
 _AFTER_LIST = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.R_PAREN, TokenType.SEMICOLON})
@@ -42,7 +43,7 @@ def analyse(query: str) -> Analysis:
         calls = tuple(_calls(root, tokens))
         problems = tuple(_problems(root, tokens))
         needs = tuple(_needs(tokens))
-        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, _outputs(root), calls, needs, problems)
+        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, *_outputs(root), calls, needs, problems)
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:
@@ -172,18 +173,33 @@ def _is_word(token: Token) -> bool:
     return token.token_type is TokenType.IDENTIFIER or WORD.fullmatch(token.text) is not None
 
 
-def _outputs(root: exp.Expr) -> tuple[str | None, ...] | None:
-    """Names of the returned columns as far as the text tells."""
+def _outputs(root: exp.Expr) -> tuple[tuple[str | None, ...] | None, tuple[str | None, ...] | None]:
+    """Names and types of the returned columns as far as the text tells; a union may widen the types of its first part."""
+    widened = False
     while isinstance(root, (exp.Subquery, exp.SetOperation)):
+        widened = widened or isinstance(root, exp.SetOperation)
         root = root.this
     if not isinstance(root, exp.Select):
-        return None
-    names: list[str | None] = []
+        return None, None
+    columns: list[tuple[str | None, str | None]] = []
     for item in root.selects:
         if item.is_star or isinstance(item, _GENERATORS):
-            return None
-        names += [name.name for name in item.args["expressions"]] if isinstance(item, exp.Aliases) else [_name_of(item)]
-    return tuple(names)
+            return None, None
+        if isinstance(item, exp.Aliases):
+            columns += [(name.name, None) for name in item.args["expressions"]]
+        else:
+            columns.append((_name_of(item), None if widened else _type_of(item.unalias())))
+    return tuple(name for name, _ in columns), tuple(kind for _, kind in columns)
+
+
+def _type_of(item: exp.Expr) -> str | None:
+    """The type of an integer or a date, where a cast or a function says that it is one."""
+    if isinstance(item, exp.Cast):
+        kind = str(item.to.this.value).lower()
+        return kind if kind in _TYPES else None
+    if isinstance(item, exp.TsOrDsToDate | exp.CurrentDate):
+        return "date"
+    return "int" if isinstance(item, exp.Year | exp.Month | exp.Day | exp.Hour | exp.Minute | exp.Second) else None
 
 
 def _name_of(item: exp.Expr) -> str | None:

@@ -83,7 +83,8 @@ class Analysis:
     """What the text of a query says by itself.
 
     ``text`` is the query without a final semicolon, ``outputs`` its column names (``None`` for one that has no plain name),
-    or ``None`` when they depend on the tables. ``calls`` are the names of the functions that SQL itself does not have.
+    or ``None`` when they depend on the tables. ``types`` are theirs, where a cast or a function tells. ``calls``
+    are the names of the functions that SQL itself does not have.
     """
 
     text: str
@@ -91,6 +92,7 @@ class Analysis:
     scopes: tuple[Scope, ...] = ()
     qualifiers: tuple[Qualifier, ...] = ()
     outputs: tuple[str | None, ...] | None = None
+    types: tuple[str | None, ...] | None = None
     calls: tuple[tuple[Span, ...], ...] = ()
     needs: tuple[Need, ...] = ()
     problems: tuple[Problem, ...] = ()
