@@ -69,17 +69,15 @@ class _Query:
     def __init__(self, analysis: Analysis, targets: Sequence[Target]) -> None:
         self._analysis = analysis
         self._targets = targets
-        self._unaliased: dict[int | None, list[int]] = {None: []}
         self._named: dict[tuple[int | None, tuple[str, ...]], list[int]] = {}
         for number, reference in enumerate(analysis.references):
             if reference.alias is None:
                 for scope in (reference.scope, None):
-                    self._unaliased.setdefault(scope, []).append(number)
                     for width in (1, 2, 3):
                         self._named.setdefault((scope, self._full_name(number)[-width:]), []).append(number)
         self._text = analysis.text.lower()
         self._written = Counter(part.text.lower() for qualifier in analysis.qualifiers for part in qualifier.parts)
-        self._mentioned: dict[str, int] = {}
+        self._words = Counter(re.findall(r"\w+", self._text))
 
     def by_full_name(self, qualifier: Qualifier) -> _Meaning | Problem | None:
         """The nearest table that a qualifier names with its database; a problem when it may mean something else, too."""
@@ -89,7 +87,7 @@ class _Query:
         for scope in self._outwards(qualifier.scope):
             meaning = self._matching(qualifier, scope)
             if meaning is None:
-                hidden = hidden or (nearest is None and first in self._names(scope))
+                hidden = hidden or (nearest is None and self._is_name(first, scope))
             elif hidden or (nearest is not None and not self._same(nearest, meaning)) or not self._same(meaning, meaning):
                 return _ambiguous(qualifier)
             else:
@@ -101,9 +99,8 @@ class _Query:
         reference = self._analysis.references[number]
         name = self._name(number)
         ours = self._written[name] + sum(part.text.lower() == name for part in reference.parts)
-        if name not in self._mentioned:
-            self._mentioned[name] = len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", self._text))
-        return reference.scope != scope or self._mentioned[name] > ours
+        mentioned = self._words[name] if re.fullmatch(r"\w+", name) else self._text.count(name)
+        return reference.scope != scope or mentioned > ours
 
     def by_name(self, qualifier: Qualifier, renamed: set[int]) -> _Meaning | Problem | None:
         """The table that a qualifier names without its database, if that table is renamed.
@@ -127,13 +124,15 @@ class _Query:
     def aliases(self, renamed: set[int]) -> tuple[str, ...]:
         """The alias of every reference: one of its own for the tables of ``renamed``, the same wherever a table is read."""
         own: dict[TableIdentifier, str] = {}
+        taken: set[str] = set()
         for number in sorted(renamed):
             table = self._targets[number].identifier
             if table not in own:
                 alias = f"{table.database}__{table.table}"
-                while alias.lower() in self._text or alias.lower() in map(str.lower, own.values()):
+                while alias.lower() in self._text or alias.lower() in taken:
                     alias += "_"
                 own[table] = alias
+                taken.add(alias.lower())
         return tuple(
             own[target.identifier] if number in renamed else reference.alias or reference.parts[-1].text
             for number, (reference, target) in enumerate(zip(self._analysis.references, self._targets, strict=True))
@@ -159,9 +158,9 @@ class _Query:
     def _name(self, number: int) -> str:
         return self._analysis.references[number].parts[-1].text.lower()
 
-    def _names(self, scope: int | None) -> set[str]:
-        aliases = self._analysis.scopes[scope].names if scope is not None else ()
-        return {*aliases, *map(self._name, self._unaliased.get(scope, ()))}
+    def _is_name(self, name: str, scope: int | None) -> bool:
+        """Whether a table, an alias or a common table expression of a FROM clause has that name."""
+        return (scope, (name,)) in self._named or (scope is not None and name in self._analysis.scopes[scope].names)
 
     def _same(self, first: _Meaning, second: _Meaning) -> bool:
         return len({self._targets[number].identifier for number in (*first.numbers, *second.numbers)}) == 1
