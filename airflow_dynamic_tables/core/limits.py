@@ -38,7 +38,7 @@ WRITTEN_OUT_CHARACTERS = 50_000_000
 """All queries of a folder with their views written out, which are kept in memory: thousands of tables may read a view of some
 kilobytes."""
 
-CIRCLES = 20
+CIRCLES = 10
 """Circles of tables that are told one by one: each is looked for among all tables. The others are counted."""
 
 NAMES_COMPARED = 200_000
