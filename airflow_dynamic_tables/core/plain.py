@@ -163,13 +163,16 @@ def _dataclass_reader(kind: Any) -> _Converter:
     hints = get_type_hints(kind)
     readers = ((field.name, _reader(hints[field.name])) for field in fields(kind))
     converters = [(name, convert) for name, convert in readers if convert is not None]
-    required = [field.name for field in fields(kind) if field.metadata.get("required") or _has_no_default(field)]
+    marked = [field.name for field in fields(kind) if field.metadata.get("required")]
+    required = [field.name for field in fields(kind) if _has_no_default(field)]
 
     def read(data: Any) -> Any:
         if isinstance(data, kind):
             return data  # a ledger has read it already
         if not isinstance(data, Mapping):
             raise TypeError(f"{short(data)} is no {kind.__name__}")
+        if missing := _missing(marked, data):
+            raise KeyError(missing)  # the whole is none of ours, whatever it is a part of
         if missing := _missing(required, data):
             raise ValueError(f"{missing!r} is missing")
         values = dict(data)
@@ -177,7 +180,7 @@ def _dataclass_reader(kind: Any) -> _Converter:
             if name in values:
                 try:
                     values[name] = convert(values[name])
-                except (TypeError, KeyError, AttributeError, ValueError) as error:
+                except (TypeError, AttributeError, ValueError) as error:
                     raise ValueError(f"{name}: {error}") from error
         return kind(**values)
 
