@@ -36,6 +36,8 @@ class Refusal:
 class SparkParser:
     """Answers what Spark says of a query; a context manager that ends the Java process.
 
+    ``failure`` says why it could not be asked; whoever reads many queries at once learns of it at the end.
+
     :param jars: the folder of Spark's jars.
     :param java: the program.
     """
@@ -43,6 +45,7 @@ class SparkParser:
     def __init__(self, jars: Path, java: str) -> None:
         self._jars = jars
         self._java = java
+        self.failure: str | None = None
         self._gateway: Any = None
         self._process: subprocess.Popen[str] | None = None
 
@@ -84,7 +87,8 @@ class SparkParser:
             return Refusal(_words(thrown.getMessage()), (line.get() - 1, column.get()) if is_placed else None)
         except (Py4JError, Py4JNetworkError, OSError, ValueError) as error:
             self.close()
-            raise ConfigurationError(f"Spark's parser does not answer ({error}).") from error
+            self.failure = f"Spark's parser does not answer ({error})."
+            raise ConfigurationError(self.failure) from error
         return None
 
     def _start(self) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,20 @@ def test_validate_sound_definitions(dynamic_tables: Run) -> None:
     ran = dynamic_tables("validate")
     assert (ran.code, ran.out) == (0, "")
     assert "2 dynamic tables and 1 source" in ran.err
+
+
+def test_definitions_are_checked_without_a_java_that_does_not_start(
+    dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "bin").mkdir()
+    (project / "bin" / "java").symlink_to(shutil.which("false") or "")
+    monkeypatch.setenv("JAVA_HOME", str(project))
+    monkeypatch.setenv("DYNAMIC_TABLES_CACHE", "")
+    ran = dynamic_tables("validate")
+    assert (ran.code, ran.out) == (0, "")
+    assert "Spark's parser does not answer" in ran.err
+    assert "Their queries were not parsed by Spark." in ran.err
+    assert "does not answer" not in dynamic_tables("validate", "--without-spark").err
 
 
 MINUTELY = "- {name: lake.sales.%s, format: %s, freshness: 1 minute, refresh_mode: full, query: SELECT 1 AS a, %s}\n"

@@ -46,8 +46,10 @@ def _parsed(path: Path, names: tuple[str, str], spark: SparkParser | None) -> tu
             with spark:
                 loaded = load_definitions(path, scope=names, allowed=allowed, spark=spark)
                 return loaded, f"Spark {spark.version} can parse their queries."
-        except ConfigurationError as error:
-            print(f"{error} Queries are checked without it.", file=sys.stderr)
+        except (ConfigurationError, DefinitionError):
+            if spark.failure is None:
+                raise
+        print(f"{spark.failure} Queries are checked without it.", file=sys.stderr)
     return load_definitions(path, scope=names, allowed=allowed), "Their queries were not parsed by Spark."
 
 
