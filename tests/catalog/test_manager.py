@@ -245,6 +245,10 @@ class TestFile:
                 "catalogs: [{name: a, type: memory, connection-params: {url: x}}]",
                 "1:56: unknown connection parameter 'url'",
             ),
+            ("catalogs: [{name: a, connection-params: {url: {a: b}}}]", "1:47: 'url' must be text; put it in quotes"),
+            ("catalogs: [{name: a, connection-params: {warehouse: [x]}}]", "1:53: 'warehouse' must be text; put it in quotes"),
+            ("catalogs: [{name: a, connection-params: {warehouse: no}}]", "1:53: 'warehouse' must be text; put it in quotes"),
+            ("catalogs: [{name: a, default-database: NO}]", "1:40: 'default-database' must be text"),
             ("catalogs: [", "2:1: is no YAML"),
         ],
     )
