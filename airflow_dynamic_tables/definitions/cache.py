@@ -213,7 +213,7 @@ def _digest(*parts: str) -> str:
 def _versions() -> str:
     """Everything besides the files that decides a result: the code that reads them, as installed, and sqlglot."""
     package = Path(__file__).parent.parent
-    code = sorted(str(file) for folder in ("core", "definitions") for file in (package / folder).rglob("*.py"))
+    code = sorted(str(file) for folder in ("core", "definitions", "yaml_files") for file in (package / folder).rglob("*.py"))
     return _digest(version("sqlglot"), json.dumps([_stamp(file)[:3] for file in code]))
 
 
