@@ -57,6 +57,13 @@ class SparkSQL(Spark):
             names = (*self.ID_VAR_TOKENS, TokenType.IDENTIFIER)
             return self._curr.token_type is TokenType.TABLE and self._next.token_type in names
 
+        def _parse_statement(self) -> exp.Expr | None:
+            """A pipe may follow a union whose first query stands in parentheses."""
+            statement = super()._parse_statement()
+            if isinstance(statement, exp.SetOperation) and self._match(TokenType.PIPE_GT, advance=False):
+                statement = self._parse_pipe_syntax_query(statement)
+            return statement
+
         def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             """A pipe may begin with VALUES, too."""
             query = super()._parse_select(*args, **kwargs)
