@@ -195,7 +195,7 @@ def _outputs(root: exp.Expr) -> tuple[tuple[str | None, ...] | None, tuple[str |
 def _type_of(item: exp.Expr) -> str | None:
     """The type of an integer or a date, where a cast or a function says that it is one."""
     if isinstance(item, exp.Cast):
-        kind = str(item.to.this.value).lower()
+        kind = str(getattr(item.to.this, "value", "")).lower()  # that of an interval is a tree
         return kind if kind in _TYPES else None
     if isinstance(item, exp.TsOrDsToDate | exp.CurrentDate):
         return "date"

@@ -18,6 +18,7 @@ LEGAL = {
     "table_in_parentheses": ("(TABLE t) UNION ALL TABLE `u v`", "t u v", None),
     "table_in_subquery": ("SELECT a FROM t WHERE a IN (TABLE u) AND EXISTS (TABLE w)", "t u w", ("a",)),
     "pipe_on_table": ("TABLE t |> WHERE a > 1 |> SELECT a", "t", None),
+    "cast_to_interval": ("SELECT CAST(a AS INTERVAL DAY TO SECOND) AS x FROM t", "t", ("x",)),
     "pipe_on_union": ("(TABLE t) UNION ALL TABLE u |> WHERE a IN (SELECT a FROM w) |> LIMIT 3", "t u w", None),
     "pipe_on_values": ("VALUES (1), (2) AS v(a) |> WHERE a IN (TABLE t)", "t", None),
     "pipe_set": ("FROM t |> SET a = a + 1, b = (SELECT max(c) FROM u)", "t u", None),
