@@ -69,7 +69,9 @@ def walk(scene: Scene, walk: Walk, read: Callable[[Scene], None] = lambda _: Non
     :param read: what other readers find, at the end.
     :raises Broken: with the seed and all steps.
     """
-    logging.getLogger("airflow_dynamic_tables").setLevel(logging.CRITICAL)
+    package = logging.getLogger("airflow_dynamic_tables")
+    level = package.level
+    package.setLevel(logging.CRITICAL)
     try:
         scene.define("how much")
         while len(scene.steps) < walk.steps:
@@ -93,6 +95,7 @@ def walk(scene: Scene, walk: Walk, read: Callable[[Scene], None] = lambda _: Non
             f"{SEED}={walk.seed} {STEPS}={walk.steps}. The steps:\n{done}"
         ) from error
     finally:
+        package.setLevel(level)
         for running in scene.running:
             running.kill()
 
