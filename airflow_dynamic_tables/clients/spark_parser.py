@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
@@ -75,9 +76,10 @@ class SparkParser:
 
         try:
             gateway = self._gateway or self._start()
-            parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
-            for no_longer_needed in (parser.parsePlan(query), parser):
-                gateway.detach(no_longer_needed)
+            with _own_exceptions():
+                parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+                for no_longer_needed in (parser.parsePlan(query), parser):
+                    gateway.detach(no_longer_needed)
         except Py4JJavaError as error:
             thrown = error.java_exception
             if thrown.getClass().getSimpleName() != "ParseException":
@@ -127,6 +129,19 @@ class SparkParser:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+
+@contextmanager
+def _own_exceptions() -> Iterator[None]:
+    """Let Py4J raise what it is given: PySpark, with a session in this process, asks its own Java about every exception."""
+    from py4j import java_gateway, protocol
+
+    patched = java_gateway.get_return_value
+    java_gateway.get_return_value = protocol.get_return_value
+    try:
+        yield
+    finally:
+        java_gateway.get_return_value = patched
 
 
 def _words(message: str) -> str:

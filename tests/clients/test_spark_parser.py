@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -50,6 +51,13 @@ def test_what_spark_refuses_has_a_place_and_its_words(
 @pytest.mark.parametrize("query", ["SELECT 1;", "TABLE t", "SELECT v:a.b::INT FROM t", "/*/**/*/ SELECT 1", "FROM t |> DROP a"])
 def test_what_spark_can_parse_is_not_refused(query: str, parser: SparkParser) -> None:
     assert parser.refusal(query) is None
+
+
+def test_a_session_of_the_same_process_is_not_asked(spark: SparkSession, parser: SparkParser) -> None:
+    used = [spark.range(number)._jdf for number in range(200)]  # so that the names of its objects are those of the parser's, too
+    refusals = [parser.refusal(query) for query in ("SELECT interval 'x' day", "SELEC", "SELECT 128Y") for _ in range(20)]
+    assert None not in refusals
+    assert used
 
 
 def test_it_parses_again_after_it_was_closed(java: None) -> None:  # noqa: ARG001

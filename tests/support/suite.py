@@ -28,6 +28,7 @@ GROUPS = {
     "jvm": (
         "tests/catalog/hive/",
         "tests/clients/metastore/",
+        "tests/clients/test_spark_parser.py",
         "tests/contracts/catalogs/",
         "tests/contracts/formats/",
         "tests/definitions/queries/test_traps.py",
