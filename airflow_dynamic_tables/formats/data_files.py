@@ -95,10 +95,24 @@ def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: 
     for path, values in files:
         if len(first) >= rows:
             break
+        wanted = rows - len(first)
         with open_file(path) as stream:
-            table = pq.read_table(stream) if file_format == "parquet" else _read_orc(stream)
-        first += [{**row, **values} for row in plain_rows(table.slice(0, rows - len(first)))]
+            table = _read_parquet(stream, wanted) if file_format == "parquet" else _read_orc(stream)
+        first += [{**row, **values} for row in plain_rows(table.slice(0, wanted))]
     return first
+
+
+def _read_parquet(stream: Any, rows: int) -> pa.Table:
+    """The first rows of a Parquet file, read by this thread: one of Arrow's own that still holds a stream of Python when the
+    interpreter ends takes the process down.
+    """
+    file = pq.ParquetFile(stream, pre_buffer=False)
+    table = file.schema_arrow.empty_table()
+    for batch in file.iter_batches(batch_size=rows, use_threads=False):
+        table = pa.concat_tables([table, pa.Table.from_batches([batch])])
+        if table.num_rows >= rows:
+            break
+    return table
 
 
 def _read_orc(stream: Any) -> pa.Table:
