@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from socket import SHUT_RDWR
 from threading import Thread
 from typing import Any
+from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -67,12 +68,14 @@ class _Refusing:
 
 @contextmanager
 def running_object_store() -> Iterator[ObjectStore]:
-    """A store with an empty bucket."""
+    """A store without buckets. One at a time: Moto keeps what it holds as long as the process runs."""
     server = make_server("127.0.0.1", 0, _Refusing(), threaded=True, request_handler=MotoRequestHandler)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
+        with urlopen(HttpRequest(f"{url}/moto-api/reset", method="POST")) as answer:
+            answer.read()
         yield ObjectStore(url, {**ENVIRONMENT, "AWS_ENDPOINT_URL": url})
     finally:
         server.shutdown()
