@@ -48,7 +48,7 @@ from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long, what_is_missing
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -56,6 +56,8 @@ from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+log = logging.getLogger(__name__)
 
 _HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, QuarantinedError)
 """Errors that another try would only repeat."""
@@ -148,7 +150,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         if self._hook is None:
             return
         # Without a supervisor Airflow's own logger raises, and before anything was killed.
-        self._hook._log = logging.getLogger(__name__)  # type: ignore[assignment]  # theirs takes more
+        self._hook._log = log  # type: ignore[assignment]  # theirs takes more
         super().on_kill()
         if process := self._spark_submit():
             with suppress(subprocess.TimeoutExpired):
@@ -161,7 +163,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         try:
             return self._refresh(context, deadline)
         except DynamicTableError as error:
-            self.log.debug("The refresh failed.", exc_info=True)
+            log.debug("The refresh failed.", exc_info=True)
             # Without the chain: the message says what to do, the log above it what happened.
             kind = AirflowFailException if isinstance(error, _HOPELESS) else AirflowException
             raise kind(str(error)) from None
@@ -177,10 +179,13 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
             if waiting and deadline is not None and deadline <= workspace.now():
                 raise waited_too_long(waiting)
             if waiting:
-                self._wait(parents, request.schedule_time, deadline or workspace.now() + self.table.freshness.period)
+                until = deadline or workspace.now() + self.table.freshness.period
+                log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
+                self._wait(parents, request.schedule_time, until)
             self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
+                log.info("Skipped: %s", outcome.reason)
                 raise AirflowSkipException(str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 

@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.refresh.upstream import Parent, pending
+from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, what_is_missing
 
 
 class UpstreamTrigger(BaseTrigger):
@@ -44,6 +44,7 @@ class UpstreamTrigger(BaseTrigger):
         self.conn_id = conn_id
         self.catalogs_file = catalogs_file
         self.poll_interval = poll_interval
+        self._told = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What the triggerer makes the same trigger from."""
@@ -69,8 +70,18 @@ class UpstreamTrigger(BaseTrigger):
         except DynamicTableError as error:
             self.log.warning("%s", error)
             return True
-        self.log.info("Waiting for %s.", ", ".join(str(parent.identifier) for parent in waiting) or "nothing more")
+        self._tell(what_is_missing(waiting))
         return not waiting
+
+    def _tell(self, missing: str) -> None:
+        """Log what is waited for, once: a day has thousands of looks."""
+        if missing == self._told:
+            return
+        self._told = missing
+        if missing:
+            self.log.info("Waiting until %s at most: %s.", self.deadline, missing)
+        else:
+            self.log.info("All parents are fresh enough.")
 
 
 def parents_to_text(parents: Iterable[Parent]) -> list[list[str]]:

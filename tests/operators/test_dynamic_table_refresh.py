@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -143,6 +144,25 @@ def test_it_waits_for_its_parent_without_a_worker(home: Path) -> None:
     assert (deferred.trigger.schedule_time, deferred.trigger.poll_interval) == (TICK.isoformat(), 7)
     assert deferred.method_name == "resume"
     assert deferred.timeout > freshness
+
+
+def test_it_says_whom_it_waits_for_and_why_it_is_skipped(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    deadline = deferral_of(operator_of(home)).trigger.deadline
+    missing = "default.default.parent must be fresh up to 2024-01-02T00:00:00+00:00 but has not been refreshed by schedule yet"
+    assert f"Waiting until {deadline} at most: {missing}." in caplog.text
+
+    operator = operator_of(home, "parent")
+    monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+    operator.execute(context())
+    earlier = {**context(), "logical_date": TICK - timedelta(hours=1)}
+    earlier["ti"].id = "another token"
+    with pytest.raises(AirflowSkipException) as skipped:
+        operator.execute(earlier)
+    assert caplog.messages[-1] == f"Skipped: {skipped.value}"
+    assert "is already fresh up to 2024-01-02T00:00:00+00:00 (version 1)" in caplog.messages[-1]
 
 
 def test_it_goes_on_waiting_until_the_same_deadline(home: Path) -> None:

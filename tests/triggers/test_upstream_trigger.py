@@ -85,6 +85,13 @@ def test_it_waits_for_the_parents_commit(parent: DynamicTable) -> None:
     assert "deadline" in event
 
 
+def test_a_day_of_looks_is_one_line_of_log(parent: DynamicTable, capsys: pytest.CaptureFixture[str]) -> None:
+    deadline = datetime.now(UTC) + timedelta(seconds=1)
+    asyncio.run(fired(trigger(parent, deadline, poll_interval=0.05)))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "Waiting" in line)
+    assert f"Waiting until {deadline.isoformat()} at most: default.default.parent must be fresh up to 2024-01-02" in line
+
+
 def test_it_ends_at_the_deadline(parent: DynamicTable) -> None:
     deadline = datetime.now(UTC) + timedelta(seconds=1)
     assert asyncio.run(fired(trigger(parent, deadline, poll_interval=3600))) == {"deadline": deadline.isoformat()}

@@ -34,6 +34,7 @@ from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
+from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_plan, tell_written
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -200,6 +201,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
+    tell_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
 
@@ -231,11 +233,13 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     token = planned.token
     trace(Step.COMMIT, token)
     result = read_result(planned)
+    tell_written(planned, result)
     with steps.step("commit"):
         check(workspace, attempt, result)
         version = land(attempt.staged, planned, result, lambda: _publishing(workspace, attempt, result))
     trace(Step.PUBLISHED, token)
     # The table has the version, so the refresh succeeded, whatever becomes of the rest.
+    tell_committed(planned, version, steps.seconds)
     if tell_landed(workspace, token, version, _measured(steps, result)):
         trace(Step.COMPLETED, token)
         supersede(workspace, attempt.stage.table)

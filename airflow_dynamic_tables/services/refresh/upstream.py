@@ -70,12 +70,16 @@ def waited_too_long(waiting: Iterable[PendingParent]) -> UpstreamError:
     """The error of a refresh that waited long enough: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"
-    details = "; ".join(
+    return UpstreamError(f"{code}: {what_is_missing(waiting)}.")
+
+
+def what_is_missing(waiting: Iterable[PendingParent]) -> str:
+    """What a refresh waits for, as a sentence without its full stop."""
+    return "; ".join(
         f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but "
         + (_NOT_WELL[parent.failed] if parent.failed else _freshness(parent))
         for parent in waiting
     )
-    return UpstreamError(f"{code}: {details}.")
 
 
 def _freshness(parent: PendingParent) -> str:
