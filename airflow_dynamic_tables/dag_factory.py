@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import MutableMapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,13 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
+from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
+from airflow_dynamic_tables.definitions.declarations.settings import LONGEST_TAG
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, configured_connection
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
@@ -38,23 +41,29 @@ TAG = "dynamic-table"
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
 
-RETRIES = 2
-
-RETRY_DELAY = timedelta(minutes=5)
+_DEFAULT_ARGS = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 
 MAX_DECISIONS = 16
 """How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
+
+_DAG_SETTINGS = ("dag_display_name", "dagrun_timeout", "max_consecutive_failed_dag_runs", "access_control", "owner_links")
+
+_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*_DAG_SETTINGS, *CALLBACKS))
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the refreshes find their state: a connection, and the catalogs file beside the definitions if there is one."""
+    """Where the refreshes find their state: a connection, and the catalogs file beside the definitions if there is one.
+
+    ``default_args`` are Airflow's, for what the definitions do not say.
+    """
 
     conn_id: str = DEFAULT_CONNECTION
     catalogs_file: Path | None = None
     poll_interval: float = 30
+    default_args: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_dynamic_tables(
@@ -64,6 +73,7 @@ def load_dynamic_tables(
     catalogs_file: str | Path | None = None,
     conn_id: str | None = None,
     maintenance: bool = True,
+    default_args: Mapping[str, Any] | None = None,
 ) -> None:
     """Put a DAG for every dynamic table, and the maintenance DAG, into the globals of a DAG file.
 
@@ -75,12 +85,14 @@ def load_dynamic_tables(
     :param catalogs_file: default: ``catalogs.yaml`` in the folder of the definitions or beside it.
     :param conn_id: connection of type ``dynamic_tables``; default: option ``connection`` of section ``dynamic_tables``.
     :param maintenance: whether the maintenance DAG is built, too; one for each state is enough.
+    :param default_args: Airflow's, for the tasks of all these DAGs; what the definitions say wins.
     """
     path = Path(definitions)
     access = Access(
         conn_id=conn_id or configured_connection(),
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
         poll_interval=conf.getfloat("dynamic_tables", "upstream_poll_interval", fallback=30.0),
+        default_args=dict(default_args or {}),
     )
     wanted = get_parsing_context().dag_id
     for dag in _all_dags(path, access) if wanted is None else _one_dag(path, access, wanted):
@@ -104,7 +116,10 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
             refused.add([at(f"{table.identifier}: {why}")])
             continue
         with understood(refused, at):
-            dags.append(build_dag(table, definitions, access, readers))
+            try:
+                dags.append(build_dag(table, definitions, access, readers))
+            except ConfigurationError as error:
+                refused.add([at(f"{table.identifier}: {error}")])
     every = (*mistakes, *refused.in_order())
     for mistake in every:
         log.error("%s", mistake)
@@ -136,18 +151,27 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     :param readers: the dynamic tables that read each table; default: found in the definitions.
     """
     access = access or Access()
+    dates = {key: getattr(table, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
+    settings = {"dag_display_name": str(table.identifier), **_said(table, _DAG_SETTINGS)}
+    if table.access_control:
+        # Only of lists Airflow knows that they are about the DAG.
+        settings["access_control"] = {role: list(permissions) for role, permissions in table.access_control.items()}
     dag = DAG(
         dag_id=table.identifier.workflow_id,
         description=table.comment or f"Keeps {table.identifier} fresh",
         schedule=CronTriggerTimetable(table.cron, timezone=table.timezone) if table.cron else None,
-        start_date=table.start_date or START_DATE,
+        start_date=dates["start_date"] or START_DATE,
+        end_date=dates["end_date"],
+        # The dates of tasks would hold beside those of the DAG.
+        default_args={**_DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
         catchup=False,
         # A run waits while somebody decides; the next refresh need not.
         max_active_runs=MAX_DECISIONS if table.may_be_quarantined else 1,
         max_active_tasks=1,
-        tags=[TAG, *table.tags],
+        tags=[TAG, *_place_tags(table.identifier), *table.tags],
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
+        **settings,
     )
     _add_tasks(dag, table, definitions, access)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
@@ -163,8 +187,9 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
         "catalogs_file": access.catalogs_file,
         "poll_interval": access.poll_interval,
         "outlets": [asset_of(table.identifier)],
-        **_task_settings(table),
+        **_said(table, _TASK_SETTINGS),
     }
+    callbacks: dict[str, Any] = {**callbacks_of(table)}
     refresh = DynamicTableRefreshOperator(
         task_id="refresh",
         table=table,
@@ -173,20 +198,25 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
         inlets=[asset_of(name) for name in table.upstream],
         max_active_tis_per_dag=1,
         **common,
+        **callbacks,
     )
     if table.may_be_quarantined:
-        refresh >> DecideOperator(task_id="decide", table=table.identifier, trigger_rule=TriggerRule.ALL_FAILED, **common)
+        # Of a failure everybody was told by the refresh.
+        told = {name: callbacks[name] for name in callbacks if name == "on_success_callback"}
+        told["on_failure_callback"] = None
+        decide = DecideOperator(task_id="decide", table=table.identifier, trigger_rule=TriggerRule.ALL_FAILED, **common, **told)
+        refresh >> decide
 
 
-def _task_settings(table: DynamicTable) -> dict[str, Any]:
-    settings = {
-        "owner": table.owner,
-        "retries": RETRIES if table.retries is None else table.retries,
-        "retry_delay": table.retry_delay or RETRY_DELAY,
-        "pool": table.pool,
-        "execution_timeout": table.execution_timeout,
-    }
-    return {name: value for name, value in settings.items() if value is not None}
+def _said(table: DynamicTable, names: Iterable[str]) -> dict[str, Any]:
+    """Those of the settings that the table names."""
+    return {name: value for name in names if (value := getattr(table, name)) is not None}
+
+
+def _place_tags(identifier: TableIdentifier) -> list[str]:
+    """Its catalog and its database, to filter by."""
+    places = (identifier.catalog, f"{identifier.catalog}.{identifier.database}")
+    return [place for place in places if len(place) <= LONGEST_TAG]
 
 
 def build_maintenance_dag(access: Access) -> DAG:
@@ -200,6 +230,7 @@ def build_maintenance_dag(access: Access) -> DAG:
         max_active_runs=1,
         tags=[TAG],
         auto_register=False,
+        default_args=dict(access.default_args),
     )
     SweepOperator(
         task_id="sweep",

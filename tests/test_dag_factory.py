@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG, Asset, BaseNotifier
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_dynamic_tables import dag_factory
@@ -19,6 +20,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
@@ -92,9 +94,136 @@ def test_what_the_definition_says_reaches_the_task(folder: Path) -> None:
     assert task.durable is False
 
 
+SETTINGS = """
+    end_date: 2034-01-01
+    owner_links: {jane: "mailto:jane@example.org", ops: https://example.org/ops}
+    dag_display_name: Revenue
+    access_control: {analysts: [can_read, can_edit], auditors: [can_read, can_edit, can_delete]}
+    retry_exponential_backoff: 2
+    max_retry_delay: 1 hour
+    dagrun_timeout: 5 hours
+    max_consecutive_failed_dag_runs: 5
+    depends_on_past: true
+    pool_slots: 2
+    priority_weight: 7
+    weight_rule: absolute
+    queue: big
+    executor: LocalExecutor
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The airflow.security.permissions module")  # Airflow's own, of access_control
+def test_the_settings_of_airflow_reach_dag_and_task(folder: Path) -> None:
+    (folder / "tables.yaml").write_text(TABLES + SETTINGS.lstrip("\n"))
+    dag = load(folder)[TOTALS]
+    task = dag.get_task("refresh")
+    assert (dag.end_date, dag.dag_display_name) == (datetime(2034, 1, 1, tzinfo=UTC), "Revenue")
+    assert dag.owner_links == {"jane": "mailto:jane@example.org", "ops": "https://example.org/ops"}
+    assert (dag.access_control or {})["analysts"] == {"DAGs": {"can_read", "can_edit"}}
+    assert (dag.dagrun_timeout, dag.max_consecutive_failed_dag_runs) == (timedelta(hours=5), 5)
+    assert (task.retry_exponential_backoff, task.max_retry_delay, task.depends_on_past) == (2, timedelta(hours=1), True)
+    assert (task.pool_slots, task.priority_weight, task.queue, task.executor) == (2, 7, "big", "LocalExecutor")
+    assert DagSerialization.to_dict(dag)["dag"]["tasks"][0]["__var"]["weight_rule"] == "absolute"
+
+
+def test_default_args_hold_where_the_definitions_say_nothing(folder: Path) -> None:
+    namespace: dict[str, DAG] = {}
+    start = datetime(2025, 1, 1, tzinfo=UTC)
+    load_dynamic_tables(
+        namespace,
+        folder,
+        default_args={
+            "retries": 7,
+            "owner": "ops",
+            "on_failure_callback": told,
+            "start_date": start,
+            "queue": "q",
+            "conf": {"spark.z": "1"},
+        },
+    )
+    daily, totals = (namespace[dag_id].get_task("refresh") for dag_id in (DAILY, TOTALS))
+    assert (daily.retries, daily.owner, daily.queue) == (5, "jane", "q")
+    assert (totals.retries, totals.owner, totals.retry_delay) == (7, "ops", timedelta(minutes=5))
+    assert called(totals, "on_failure_callback") == [told, abort_refresh]
+    assert called(totals, "on_retry_callback") == [abort_refresh]
+    assert daily.conf == {"spark.a": "b", "spark.z": "1"}
+    assert namespace[TOTALS].start_date == start
+    assert called(namespace[MAINTENANCE_DAG].get_task("sweep"), "on_failure_callback") == [told]
+    for dag in namespace.values():
+        assert "0x" not in str(DagSerialization.to_dict(dag)), "an address would make a new version each time"
+
+
+def called(task: object, event: str) -> list[Any]:
+    """The callbacks of a task."""
+    return list(getattr(task, event))
+
+
+def told(context: Mapping[str, Any]) -> None:
+    """Stands for a callback of a user."""
+
+
+class Chat(BaseNotifier):
+    """Stands for a notifier of a provider."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str, *, to: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.text = text
+        self.to = to
+
+    def notify(self, context: Any) -> None:
+        context["sent"].append((self.text, self.to))
+
+
+def test_callbacks_of_the_definitions_come_beside_ours(folder: Path) -> None:
+    here = __name__
+    default = f'database: sales, on_failure_callback: "{here}:told", on_skipped_callback: "{here}:told"}}'
+    callbacks = f"""\
+    on_failure_callback:
+      - {here}:told
+      - {{notifier: "{here}:Chat", arguments: {{text: "{{{{ exception }}}}", to: [a, b]}}}}
+    on_success_callback: {here}:told
+    expectations: [{{row_count: {{min: 1}}}}]
+"""
+    (folder / "tables.yaml").write_text(TABLES.replace("database: sales}", default) + callbacks)
+    dags = load(folder)
+    assert called(dags[DAILY].get_task("refresh"), "on_failure_callback") == [told, abort_refresh]
+    refresh, decide = dags[TOTALS].tasks
+    function, notifier, ours = called(refresh, "on_failure_callback")
+    assert (function, ours) == (told, abort_refresh)
+    sent: list[object] = []
+    notifier({"exception": "no rows", "sent": sent, "dag": dags[TOTALS]})
+    assert sent == [("no rows", ["a", "b"])]
+    assert called(refresh, "on_success_callback") == [told, complete_refresh]
+    assert called(refresh, "on_skipped_callback") == [told]
+    assert (called(decide, "on_success_callback"), called(decide, "on_failure_callback")) == ([told], []), "nobody is told twice"
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("company.nowhere:page", "'company.nowhere:page' cannot be imported where Airflow reads DAGs (ModuleNotFoundError"),
+        ("os:nothing", "'os:nothing' cannot be imported where Airflow reads DAGs (AttributeError"),
+        ("os:sep", "'os:sep' is no function; a notifier needs {notifier: …, arguments: …}"),
+        (f"{__name__}:Chat", "is no function; a notifier needs"),
+        ('{notifier: "subprocess:Popen", arguments: {args: "true"}}', "'subprocess:Popen' is no class of notifiers"),
+        (f'{{notifier: "{__name__}:Chat", arguments: {{txt: x}}}}', "does not take these arguments: Chat.__init__"),
+    ],
+)
+def test_a_callback_that_is_none_is_a_mistake_of_its_table(
+    folder: Path, caplog: pytest.LogCaptureFixture, callback: str, message: str
+) -> None:
+    (folder / "tables.yaml").write_text(f"{TABLES}    on_failure_callback: {callback}\n")
+    assert {DAILY} == load(folder).keys() - {MAINTENANCE_DAG}
+    assert f"{folder}/tables.yaml:19:1: lake.sales.totals: on_failure_callback: " in caplog.text
+    assert message in caplog.text
+
+
 def test_tags_and_documentation(folder: Path) -> None:
     dags = load(folder)
-    assert dags[DAILY].tags == {"dynamic-table", "finance"}
+    assert dags[DAILY].tags == {"dynamic-table", "lake", "lake.sales", "finance"}
+    assert dags[DAILY].dag_display_name == "lake.sales.daily"
     text = dags[DAILY].doc_md
     for expected in (
         "Revenue per day",
@@ -181,6 +310,7 @@ def test_neither_hash_seed_nor_place_makes_a_new_dag_version(folder: Path, tmp_p
         "found = {}; load_dynamic_tables(found, sys.argv[1])\n"
         "print(*(SerializedDagModel.hash(DagSerialization.to_dict(dag)) for dag in found.values()))"
     )
+    (folder / "tables.yaml").write_text(TABLES + SETTINGS.lstrip("\n"))
     hashes = set()
     for seed in ("1", "2"):
         place = tmp_path / seed / "definitions"

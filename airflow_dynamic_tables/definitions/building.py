@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.refresh.sources import Source
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_O
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DynamicTable
 
 _T = TypeVar("_T")
 
@@ -74,13 +74,10 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         expectations=build_expectations(declared.expectations),
         row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
-        start_date=start_date(entry, declared),
+        start_date=calendar_time(entry, declared, "start_date"),
+        end_date=calendar_time(entry, declared, "end_date"),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
-        owner=declared.owner or defaults.owner,
-        retries=_either(declared.retries, defaults.retries),
-        retry_delay=_either(declared.retry_delay, defaults.retry_delay),
-        pool=declared.pool or defaults.pool,
-        execution_timeout=_either(declared.execution_timeout, defaults.execution_timeout),
+        **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in AIRFLOW_SETTINGS},
         path=entry.document.path,
         line=entry.document.line(entry.location),
     )
@@ -122,12 +119,12 @@ def _timezone(entry: Entry, declared: TableDeclaration) -> str:
     return declared.timezone or entry.defaults.timezone or "UTC"
 
 
-def start_date(entry: Entry, declared: TableDeclaration) -> datetime | None:
-    """The first time the schedule may run, in UTC.
+def calendar_time(entry: Entry, declared: TableDeclaration, key: Literal["start_date", "end_date"]) -> datetime | None:
+    """The first or the last time the schedule may run, in UTC.
 
     :raises OverflowError: when UTC has no such time: it is on the first or the last day of all.
     """
-    time = _either(declared.start_date, entry.defaults.start_date)
+    time: datetime | None = _either(getattr(declared, key), getattr(entry.defaults, key))
     if time is None:
         return None
     return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(_timezone(entry, declared)))).astimezone(UTC)

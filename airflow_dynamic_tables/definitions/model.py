@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
@@ -18,7 +19,51 @@ from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Rete
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicTable:
+class Callback:
+    """What Airflow calls when something became of a task.
+
+    ``path`` is ``module:name`` of what takes the task's context; with ``arguments``, of the class of a notifier that is made
+    with them.
+    """
+
+    path: str
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowSettings:
+    """What a table says of its DAG and tasks, by the names that Airflow and YAML give it; ``None``: nothing."""
+
+    owner: str | None = None
+    owner_links: Mapping[str, str] | None = None
+    dag_display_name: str | None = None
+    access_control: Mapping[str, tuple[str, ...]] | None = None
+    retries: int | None = None
+    retry_delay: timedelta | None = None
+    retry_exponential_backoff: int | None = None
+    max_retry_delay: timedelta | None = None
+    execution_timeout: timedelta | None = None
+    dagrun_timeout: timedelta | None = None
+    max_consecutive_failed_dag_runs: int | None = None
+    depends_on_past: bool | None = None
+    pool: str | None = None
+    pool_slots: int | None = None
+    priority_weight: int | None = None
+    weight_rule: str | None = None
+    queue: str | None = None
+    executor: str | None = None
+    on_failure_callback: tuple[Callback, ...] | None = None
+    on_success_callback: tuple[Callback, ...] | None = None
+    on_retry_callback: tuple[Callback, ...] | None = None
+    on_skipped_callback: tuple[Callback, ...] | None = None
+
+
+AIRFLOW_SETTINGS = tuple(setting.name for setting in fields(AirflowSettings))
+"""The names of these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTable(AirflowSettings):
     """A table whose content is its query, never older than its freshness.
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
@@ -50,12 +95,8 @@ class DynamicTable:
     row_counts: tuple[RowCount, ...] = ()
     spark: SparkSettings = field(default_factory=SparkSettings)
     start_date: datetime | None = None
+    end_date: datetime | None = None
     tags: tuple[str, ...] = ()
-    owner: str | None = None
-    retries: int | None = None
-    retry_delay: timedelta | None = None
-    pool: str | None = None
-    execution_timeout: timedelta | None = None
     path: Path = Path()
     line: int = 0
 

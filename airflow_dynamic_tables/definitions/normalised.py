@@ -19,14 +19,14 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, AirflowSettings, DynamicTable
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.redaction import without_secret_values
 
 VERSION = 1
 """Version of the schema; a release reads its own and every earlier one."""
 
-_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity", "owner", "retries", "pool")
+_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity")
 """Fields that have the name of their key and are plain data."""
 
 
@@ -52,12 +52,9 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "row_counts": [_said(bounds) for bounds in table.row_counts],
         "spark": _said(_without_secrets(table.spark)),
         "start_date": table.start_date.isoformat() if table.start_date else None,
+        "end_date": table.end_date.isoformat() if table.end_date else None,
         "tags": list(table.tags),
-        "owner": table.owner,
-        "retries": table.retries,
-        "retry_delay": _seconds(table.retry_delay),
-        "pool": table.pool,
-        "execution_timeout": _seconds(table.execution_timeout),
+        **{name: _open(name, to_plain(getattr(table, name))) for name in AIRFLOW_SETTINGS},
         "resolved": _resolved(table),
     }
     return {key: value for key, value in declaration.items() if value is not None}
@@ -106,6 +103,8 @@ def _retention(versions: int | None, seconds: float | None) -> Retention:
 def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """All other fields."""
     start = declaration.get("start_date")
+    end = declaration.get("end_date")
+    airflow = from_plain(AirflowSettings, {name: declaration[name] for name in AIRFLOW_SETTINGS if name in declaration})
     return {
         "identifier": TableIdentifier.parse(declaration["name"]),
         "query": declaration["query"],
@@ -119,9 +118,9 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "row_counts": tuple(from_plain(RowCount, item) for item in declaration["row_counts"]),
         "spark": from_plain(SparkSettings, declaration["spark"]),
         "start_date": datetime.fromisoformat(start) if start else None,
+        "end_date": datetime.fromisoformat(end) if end else None,
         "tags": tuple(declaration["tags"]),
-        "retry_delay": _length(declaration.get("retry_delay")),
-        "execution_timeout": _length(declaration.get("execution_timeout")),
+        **{name: getattr(airflow, name) for name in AIRFLOW_SETTINGS},
         **{key: declaration.get(key) for key in _AS_THEY_ARE},
     }
 
@@ -132,6 +131,15 @@ def _without_secrets(settings: SparkSettings) -> SparkSettings:
     return replace(settings, conf=conf, env_vars=without_secret_values(settings.env_vars))
 
 
+def _open(name: str, value: Any) -> Any:
+    """Plain data without secrets: notifiers are made with them."""
+    if isinstance(value, dict):
+        return {key: _open(key, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_open(name, item) for item in value]
+    return without_secret_values({name: value})[name] if isinstance(value, str) else value
+
+
 def _said(value: Expectation | RowCount | SparkSettings) -> dict[str, Any]:
     """The fields that say something."""
     return {name: content for name, content in to_plain(value).items() if content not in (None, [], {})}
@@ -139,7 +147,3 @@ def _said(value: Expectation | RowCount | SparkSettings) -> dict[str, Any]:
 
 def _seconds(length: timedelta | None) -> float | None:
     return None if length is None else length.total_seconds()
-
-
-def _length(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal
 
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
@@ -13,13 +15,17 @@ from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
-from airflow_dynamic_tables.definitions.building import formatters, mode_decision, start_date
+from airflow_dynamic_tables.definitions.building import calendar_time, formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
+
+_CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
+
+_NO_CALENDAR = "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
 
 
 def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
@@ -35,8 +41,8 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     """The mistakes of one table; what a value that was dropped already would cause is left out."""
     if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
         yield from _schedule_mistakes(entry, declared)
-    if entry.dropped.isdisjoint({"start_date", "timezone"}):
-        yield from _start_mistakes(entry, declared)
+    if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
+        yield from _calendar_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
@@ -65,12 +71,20 @@ def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
             yield entry.mistake(key, str(error))
 
 
-def _start_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
-    try:
-        start_date(entry, declared)
-    except OverflowError:
-        message = "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
-        yield entry.mistake("start_date", message)
+def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    times: list[datetime] = []
+    for key in _CALENDAR_KEYS:
+        try:
+            time = calendar_time(entry, declared, key)
+        except OverflowError:
+            message = (
+                "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
+            )
+            yield entry.mistake(key, message)
+        else:
+            times += [time] if time else []
+    if len(times) == len(_CALENDAR_KEYS) and times != sorted(times):
+        yield entry.mistake("end_date" if declared.end_date else "start_date", "'end_date' is before 'start_date'")
 
 
 def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:

@@ -79,12 +79,14 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
         return f"{key!r} must have at most {detail['ctx']['max_length']} letters"
     if kind == "literal_error":
         return f"{value!r} is no {key}; use {detail['ctx']['expected']}"
-    if kind in ("int_parsing", "int_type", "greater_than_equal", "int_from_float"):
-        bound = f" of at least {detail['ctx']['ge']}" if kind == "greater_than_equal" else ""
+    if kind in ("int_parsing", "int_type", "int_from_float", *_BOUNDS):
+        bound = _BOUNDS[kind].format(**detail["ctx"]) if kind in _BOUNDS else ""
         return f"{key!r} must be a whole number{bound}, not {value!r}"
     wanted = _WANTED.get(kind, detail["msg"])
     return f"{key!r} must be {wanted}, not {_kind(value)}"
 
+
+_BOUNDS = {"greater_than_equal": " of at least {ge}", "less_than_equal": " of at most {le:,}"}
 
 _WANTED = {
     "tuple_type": "a list",

@@ -38,7 +38,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
-from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import report_commit
 from airflow_dynamic_tables.operators.run_arguments import read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
@@ -78,6 +78,7 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
     :param catalogs_file: the catalogs file, if there is one.
     :param poll_interval: seconds between two looks at parents it waits for.
+    :param kwargs: what else an operator takes; callbacks come beside those of this operator, never instead.
     """
 
     ui_color = "#e4f4f8"
@@ -94,15 +95,12 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
+        defaults = kwargs.get("default_args") or {}
         # Spark's own hook adds to the conf.
-        spark["conf"] = dict(table.spark.conf)
-        callbacks = {
-            "on_success_callback": complete_refresh,
-            "on_failure_callback": abort_refresh,
-            "on_retry_callback": abort_refresh,
-        }
+        spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
+        callbacks = beside_ours({**defaults, **kwargs})
         # A durable job would be found again by a later try, whose stage it does not write to.
-        super().__init__(**{"name": str(table.identifier), "durable": False, **spark, **callbacks, **kwargs})
+        super().__init__(**{"name": str(table.identifier), "durable": False, **spark, **kwargs, **callbacks})
         self.table = table
         self.sources = sources
         self.parents = tuple(parents)

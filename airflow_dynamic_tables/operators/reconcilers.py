@@ -7,7 +7,7 @@ but the token and never raises. What no callback saw is swept by the maintenance
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from airflow_dynamic_tables.services.stages.settling import abort, reconcile
@@ -27,6 +27,21 @@ def abort_refresh(context: Mapping[str, Any]) -> None:
     _reconcile(context, lambda workspace, token: abort(workspace, token, str(reason)))
 
 
+def beside_ours(given: Mapping[str, Any]) -> dict[str, list[Callable[..., Any]]]:
+    """Our callbacks after those that a task is given, by argument.
+
+    Ours come last: Airflow stops them all after seconds, and what ours do is done by the next refresh, too; a message to
+    somebody has no second chance.
+
+    :param given: arguments of the task; a callback or several.
+    """
+    return {name: [*_listed(given.get(name)), ours] for name, ours in _OURS.items()}
+
+
+def _listed(callbacks: Any) -> list[Callable[..., Any]]:
+    return list(callbacks) if isinstance(callbacks, Collection) else [callbacks] if callbacks else []
+
+
 def _reconcile(context: Mapping[str, Any], act: Callable[[Workspace, str], object]) -> None:
     token = None
     try:
@@ -35,3 +50,6 @@ def _reconcile(context: Mapping[str, Any], act: Callable[[Workspace, str], objec
             act(workspace, token)
     except Exception:
         log.warning("Could not reconcile refresh %s; the next refresh or the maintenance DAG does it.", token, exc_info=True)
+
+
+_OURS = {"on_success_callback": complete_refresh, "on_failure_callback": abort_refresh, "on_retry_callback": abort_refresh}

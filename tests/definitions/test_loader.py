@@ -371,3 +371,38 @@ def test_any_text_gives_definitions_and_mistakes(text: str, tmp_path: Path) -> N
     (tmp_path / "a.yaml").write_bytes(text.encode("utf-8", errors="surrogatepass"))
     _, mistakes = load_sound_definitions(tmp_path, cache=NO_CACHE)
     assert list(mistakes) == sorted(mistakes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "place", "message"),
+    [
+        (
+            "on_failure_callback: page",
+            "3:24",
+            "'page' names nothing in Python; write 'module:name', for example 'alerts:page'",
+        ),
+        (
+            "on_retry_callback: {call: x}",
+            "3:22",
+            "a callback is 'module:function', or {notifier: 'module:class', arguments: {…}}",
+        ),
+        ("on_failure_calback: a:b", "3:3", "unknown key 'on_failure_calback'; did you mean 'on_failure_callback'?"),
+        ("depends_on_past: maybe", "3:20", "'maybe' is neither true nor false"),
+        ("weight_rule: heavy", "3:16", "'heavy' is no weight_rule; use 'downstream', 'upstream' or 'absolute'"),
+        ("pool_slots: 0", "3:15", "'pool_slots' must be a whole number of at least 1, not '0'"),
+        ("pool_slots: 9999999999", "3:15", "'pool_slots' must be a whole number of at most 2,147,483,647, not '9999999999'"),
+        (
+            "owner_links: {ada: ada}",
+            "3:22",
+            "'ada' is no link; write for example https://example.org/team",
+        ),
+        ("access_control: {ops: [read]}", "3:26", "'read' is no permission; use can_read | can_edit | can_delete"),
+        ("dagrun_timeout: long", "3:19", "'long' is no length of time; write for example '5 minutes'"),
+        ("start_date: 2024-01-02\n  end_date: 2024-01-01", "4:13", "'end_date' is before 'start_date'"),
+        ("end_date: soon", "3:13", "'end_date' must be a date or time such as '2024-01-01', not 'soon'"),
+    ],
+)
+def test_a_wrong_setting_of_airflow_is_told_with_its_place(tmp_path: Path, setting: str, place: str, message: str) -> None:
+    text = f"# The table\ndynamic_tables:\n- {setting}\n  name: t\n  freshness: 1 day\n  query: SELECT 1 AS x\n"
+    _, mistakes = load_sound_definitions(_write(tmp_path, a=text), cache=NO_CACHE)
+    assert [str(mistake) for mistake in mistakes] == [f"{tmp_path / 'a.yaml'}:{place}: {message}"]

@@ -55,6 +55,24 @@ dynamic_tables:
   retry_delay: 90 seconds
   pool: spark
   execution_timeout: 2 hours
+  end_date: 2034-01-01
+  owner_links: {ada: https://example.org/ada}
+  dag_display_name: Everything
+  access_control: {analysts: [can_read]}
+  retry_exponential_backoff: 2
+  max_retry_delay: 1 hour
+  dagrun_timeout: 5 hours
+  max_consecutive_failed_dag_runs: 5
+  depends_on_past: true
+  pool_slots: 2
+  priority_weight: -3
+  weight_rule: absolute
+  queue: big
+  executor: LocalExecutor
+  on_failure_callback: [company.alerts:page, {notifier: "company.alerts:Chat", arguments: {to: [a, b], urgent: true}}]
+  on_success_callback: []
+  on_retry_callback: company.alerts:note
+  on_skipped_callback: {notifier: "company.alerts:Chat"}
   query: SELECT amount, hh, ds FROM recent
 - {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
 """
@@ -138,6 +156,21 @@ _MODES = st.sampled_from(RefreshMode)
 )
 def test_any_table_comes_back(table: DynamicTable, keys: tuple[str, ...]) -> None:
     assert_comes_back(replace(table, partition_keys=keys, formatters=dict.fromkeys(keys[1:], "yyyy")))
+
+
+def test_what_notifiers_are_made_with_is_kept_without_secrets(tmp_path: Path) -> None:
+    text = """
+dynamic_tables:
+- name: t
+  freshness: 1 day
+  query: SELECT 1 AS x
+  on_failure_callback: {notifier: "company:Chat", arguments: {channel: ops, hooks: [{api_key: k3y, url: "https://me:pass@host/x"}]}}
+"""
+    (tmp_path / "t.yaml").write_text(text, encoding="utf-8")
+    definitions, _ = load_sound_definitions(tmp_path, cache=Cache(None))
+    (table,) = definitions.tables.values()
+    (callback,) = normalised(table)["on_failure_callback"]
+    assert callback["arguments"] == {"channel": "ops", "hooks": [{"api_key": "***", "url": "https://me:***@host/x"}]}
 
 
 def test_a_definition_of_a_later_release_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
@@ -24,7 +24,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.operators.reconcilers import complete_refresh
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
@@ -74,6 +74,24 @@ def failure_of(operator: DynamicTableRefreshOperator) -> AirflowException:
         operator.execute(context())
     assert "\n" not in str(error.value)
     return error.value
+
+
+def test_callbacks_of_a_dag_of_ones_own_come_beside_ours(home: Path) -> None:
+    def notify(context: object) -> None: ...
+
+    def other(context: object) -> None: ...
+
+    defaults = {"on_failure_callback": notify, "on_success_callback": [notify, other]}
+    with DAG("own", default_args=defaults):
+        operator = operator_of(home, on_retry_callback=other)
+    again = operator_of(home, default_args=defaults)
+    assert callbacks(operator, "on_failure_callback") == callbacks(again, "on_failure_callback") == [notify, abort_refresh]
+    assert callbacks(operator, "on_success_callback") == [notify, other, complete_refresh]
+    assert callbacks(operator, "on_retry_callback") == [other, abort_refresh]
+
+
+def callbacks(operator: DynamicTableRefreshOperator, event: str) -> list[Any]:
+    return list(getattr(operator, event))
 
 
 def test_an_unknown_spark_connection_does_not_become_yarn(home: Path) -> None:

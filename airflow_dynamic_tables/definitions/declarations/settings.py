@@ -8,13 +8,14 @@ from functools import cache
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, UnknownValueError, one_of
+from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
+from airflow_dynamic_tables.definitions.declarations.base import Name, Options, UnknownValueError, one_of
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
@@ -22,7 +23,7 @@ FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-forma
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
-_LONGEST_TAG = 100
+LONGEST_TAG = 100
 """Letters of a tag; Airflow refuses a longer one."""
 
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
@@ -30,15 +31,6 @@ REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
-
-
-def _duration(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return Freshness.parse(value).period
-    except ValueError:
-        raise ValueError(f"{value!r} is no length of time; write for example '5 minutes'") from None
 
 
 def _check_timezone(value: str) -> str:
@@ -58,17 +50,17 @@ def _timezones() -> list[str]:
     return sorted(available_timezones())
 
 
-def _calendar_time(value: object) -> object:
+def _calendar_time(value: object, info: ValidationInfo) -> object:
     # Pydantic would take bare digits for seconds since 1970.
     if isinstance(value, str) and not _DATE.match(value):
-        raise ValueError(f"'start_date' must be a date or time such as '2024-01-01', not {value!r}")
+        raise ValueError(f"{info.field_name!r} must be a date or time such as '2024-01-01', not {value!r}")
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
+CalendarTime = Annotated[datetime, BeforeValidator(_calendar_time)]
 
 
-class Settings(Declaration):
+class Settings(AirflowDeclaration):
     """What a table may say itself or take from the file's defaults."""
 
     freshness: Name | None = None
@@ -91,20 +83,12 @@ class Settings(Declaration):
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
     """How the Spark job is submitted."""
-    start_date: Annotated[datetime, BeforeValidator(_calendar_time)] | None = None
+    start_date: CalendarTime | None = None
     """First time the schedule may run; without an offset it is in the table's time zone."""
-    tags: tuple[Annotated[str, Field(min_length=1, max_length=_LONGEST_TAG)], ...] = ()
+    end_date: CalendarTime | None = None
+    """Last time the schedule may run; without an offset it is in the table's time zone."""
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_TAG)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
-    owner: Name | None = None
-    """Owner of the Airflow task."""
-    retries: int | None = Field(default=None, ge=0)
-    """How often a failed refresh is tried again."""
-    retry_delay: Duration | None = None
-    """Time between two tries, e.g. `5 minutes`."""
-    pool: Name | None = None
-    """Airflow pool of the refresh task."""
-    execution_timeout: Duration | None = None
-    """Time after which a refresh is stopped, e.g. `2 hours`."""
 
     @field_validator("freshness")
     @classmethod

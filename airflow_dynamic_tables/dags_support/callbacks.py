@@ -1,0 +1,47 @@
+"""The callbacks that definitions name, imported when DAGs are made: a wrong name must not be noticed when one is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+from airflow.providers.common.compat.sdk import BaseNotifier
+
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Callback, DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+CALLBACKS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback"))
+"""The settings that are callbacks."""
+
+
+def callbacks_of(table: DynamicTable) -> dict[str, list[Callable[..., Any]]]:
+    """What Airflow has to call, by setting; without the settings that the table does not name.
+
+    :raises ConfigurationError: when there is no such function or notifier.
+    """
+    named = {name: callbacks for name in CALLBACKS if (callbacks := getattr(table, name)) is not None}
+    return {name: [_imported(name, callback) for callback in callbacks] for name, callbacks in named.items()}
+
+
+def _imported(name: str, callback: Callback) -> Callable[..., Any]:
+    module, _, attribute = callback.path.partition(":")
+    try:
+        value = reduce(getattr, attribute.split("."), import_module(module))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        message = f"{name}: {callback.path!r} cannot be imported where Airflow reads DAGs ({reason})"
+        raise ConfigurationError(message) from error
+    if callback.arguments is None:
+        # A class would be made with the context, and nobody would be told.
+        if isinstance(value, type) or not callable(value):
+            raise ConfigurationError(f"{name}: {callback.path!r} is no function; a notifier needs {{notifier: …, arguments: …}}")
+        return value
+    # Only these: whoever writes definitions shall not call any class of Python while DAGs are made.
+    if not isinstance(value, type) or not issubclass(value, BaseNotifier):
+        raise ConfigurationError(f"{name}: {callback.path!r} is no class of notifiers")
+    try:
+        return value(**callback.arguments)
+    except Exception as error:
+        raise ConfigurationError(f"{name}: {callback.path!r} does not take these arguments: {error}") from error

@@ -1,0 +1,166 @@
+"""What a table may say of its DAG and its tasks: settings of Airflow, by the names that Airflow gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, one_of
+from airflow_dynamic_tables.definitions.model import Callback
+from airflow_dynamic_tables.yaml_files.documents import Flag
+
+_LARGEST = 2**31 - 1
+"""The largest whole number that the columns of Airflow's database hold."""
+
+_LONGEST_NAME = 250
+"""Letters of a pool, a queue or an executor that every column of Airflow's database holds."""
+
+_LONGEST_DISPLAY_NAME = 2_000
+"""Letters that Airflow's database holds of it."""
+
+_PERMISSIONS = ("can_read", "can_edit", "can_delete")
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+_CALLBACK_KEYS = {"notifier", "arguments"}
+
+
+def _duration(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return Freshness.parse(value).period
+    except ValueError:
+        raise ValueError(f"{value!r} is no length of time; write for example '5 minutes'") from None
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, Flag):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value.value
+
+
+def _check_link(link: str) -> str:
+    parts = urlsplit(link)
+    if not (parts.path if parts.scheme == "mailto" else parts.scheme in ("http", "https") and parts.netloc):
+        raise ValueError(f"{link!r} is no link; write for example https://example.org/team")
+    return link
+
+
+def _check_permission(value: str) -> str:
+    return one_of(value, "permission", _PERMISSIONS)
+
+
+def _callbacks(value: object) -> tuple[Callback, ...]:
+    return tuple(_callback(item) for item in (value if isinstance(value, list) else [value]))
+
+
+def _callback(item: object) -> Callback:
+    if isinstance(item, str):
+        return Callback(_checked_path(item))
+    if not isinstance(item, Mapping) or "notifier" not in item or not _CALLBACK_KEYS.issuperset(item):
+        raise ValueError("a callback is 'module:function', or {notifier: 'module:class', arguments: {…}}")
+    arguments = _argument(item.get("arguments", {}))
+    if not isinstance(arguments, dict):
+        raise ValueError("'arguments' of a notifier is a mapping")
+    return Callback(_checked_path(item["notifier"]), arguments)
+
+
+def _checked_path(path: object) -> str:
+    if not isinstance(path, str) or not _PATH.fullmatch(path):
+        raise ValueError(f"{path!r} names nothing in Python; write 'module:name', for example 'alerts:page'")
+    return path
+
+
+def _argument(value: object) -> Any:
+    """YAML does not keep numbers apart from text here; ``true`` and ``false`` are what they look like."""
+    if isinstance(value, Mapping):
+        return {str(key): _argument(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_argument(item) for item in value]
+    if isinstance(value, Flag):
+        return value.value if value.text.lower() in ("true", "false") else value.text
+    return value
+
+
+_CALLBACK_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "examples": ["company.alerts:page"]},
+        {
+            "type": "object",
+            "properties": {"notifier": {"type": "string"}, "arguments": {"type": "object"}},
+            "required": ["notifier"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5 minutes"]})]
+"""A length of time: `5 minutes`."""
+
+Callbacks = Annotated[
+    tuple[Callback, ...],
+    BeforeValidator(_callbacks),
+    WithJsonSchema({"anyOf": [*_CALLBACK_SCHEMA["anyOf"], {"type": "array", "items": _CALLBACK_SCHEMA}]}, mode="validation"),
+]
+"""One callback or several."""
+
+_Truth = Annotated[bool, BeforeValidator(_truth)]
+_ShortName = Annotated[Name, Field(max_length=_LONGEST_NAME)]
+_Link = Annotated[Name, AfterValidator(_check_link)]
+_Permission = Annotated[Name, AfterValidator(_check_permission), Field(json_schema_extra={"enum": [*_PERMISSIONS]})]
+
+
+class AirflowDeclaration(Declaration):
+    """Settings of the DAG and its tasks, as Airflow has them."""
+
+    owner: Name | None = None
+    """Owner of the Airflow task."""
+    owner_links: dict[Name, _Link] | None = None
+    """Where a click on an owner leads, by owner."""
+    dag_display_name: Annotated[Name, Field(max_length=_LONGEST_DISPLAY_NAME)] | None = None
+    """Name of the DAG on Airflow's pages; default: the full name of the table."""
+    access_control: dict[Name, tuple[_Permission, ...]] | None = None
+    """What the roles of Airflow may do with the DAG, e.g. `analysts: [can_read]`."""
+    retries: int | None = Field(default=None, ge=0, le=_LARGEST)
+    """How often a failed refresh is tried again."""
+    retry_delay: Duration | None = None
+    """Time between two tries, e.g. `5 minutes`."""
+    retry_exponential_backoff: int | None = Field(default=None, ge=0, le=_LARGEST)
+    """By how much the delay is multiplied after each try, e.g. 2."""
+    max_retry_delay: Duration | None = None
+    """The longest time between two tries, e.g. `1 hour`."""
+    execution_timeout: Duration | None = None
+    """Time after which a refresh is stopped, e.g. `2 hours`."""
+    dagrun_timeout: Duration | None = None
+    """Time after which a run is failed, waiting for parents included."""
+    max_consecutive_failed_dag_runs: int | None = Field(default=None, ge=0, le=_LARGEST)
+    """After how many failed runs in a row Airflow pauses the DAG."""
+    depends_on_past: _Truth | None = None
+    """Whether a refresh needs that the one before it did not fail."""
+    pool: _ShortName | None = None
+    """Airflow pool of the refresh task."""
+    pool_slots: int | None = Field(default=None, ge=1, le=_LARGEST)
+    """How many slots of the pool it takes."""
+    priority_weight: int | None = None
+    """The higher, the earlier the task gets a slot."""
+    weight_rule: Literal["downstream", "upstream", "absolute"] | None = None
+    """How the weights of other tasks count in."""
+    queue: _ShortName | None = None
+    """Queue of the Celery executor."""
+    executor: _ShortName | None = None
+    """Name of one of the executors of this Airflow."""
+    on_failure_callback: Callbacks | None = None
+    """What to call when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
+    on_success_callback: Callbacks | None = None
+    """What to call when a refresh succeeded."""
+    on_retry_callback: Callbacks | None = None
+    """What to call when a refresh failed and is tried again."""
+    on_skipped_callback: Callbacks | None = None
+    """What to call when a refresh was skipped."""
