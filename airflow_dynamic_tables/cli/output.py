@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -21,6 +21,9 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 _WIDE = 100_000
 """Width of a table that goes into a file or pipe: nothing is wrapped or cut."""
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+"""Units of durations and their seconds."""
 
 _SHOWN = 4
 """How many items of a list a table cell shows."""
@@ -90,6 +93,10 @@ def _cell(value: Any) -> str:
     """A value as a person reads it."""
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, timedelta):
+        return _duration(value)
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds").replace("+00:00", "Z")
     if isinstance(value, TableIdentifier):
@@ -102,6 +109,18 @@ def _cell(value: Any) -> str:
         shown = map(_cell, value if len(value) <= _SHOWN else (*value[: _SHOWN - 1], f"… {_cell(value[-1])} ({len(value)})"))
         return ", ".join(shown)
     return str(value)
+
+
+def _duration(value: timedelta) -> str:
+    """A duration in its two largest units: ``3 d 4 h``, ``15 min``, ``-2 h``."""
+    left = abs(int(value.total_seconds()))
+    parts: list[str] = []
+    for unit, seconds in _UNITS:
+        number, left = divmod(left, seconds)
+        if number or parts:
+            parts.append(f"{number} {unit}" if number else "")
+    sign = "-" if value < timedelta() else ""
+    return sign + (" ".join(part for part in parts[:2] if part) or "0 s")
 
 
 def _print(table: Table) -> None:

@@ -59,6 +59,17 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
     return defined, not mistakes
 
 
+def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
+    """Whether the definitions have a table; ``None`` when nobody knows: there are none here, or some have mistakes."""
+    path = find_definitions(arguments)
+    if path is None:
+        return None
+    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed_in(os.environ))
+    if name in defined.tables:
+        return True
+    return None if mistakes else False
+
+
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:
     """The tables of those names, or all of them, parents before children, when there are none."""
     return [named_table(defined, name) for name in names] if names else defined.topological()

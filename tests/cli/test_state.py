@@ -1,6 +1,7 @@
 """create, list, show, history, gc and db upgrade: what looks after the state, without Spark."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,28 @@ def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables: Run, pr
     (project / "dags" / "definitions" / "sales.yaml").write_text(
         "dynamic_tables: [{name: lake.sales.other, freshness: 1 day, query: SELECT 1 AS one}]"
     )
-    listed = {entry["identifier"] for entry in json.loads(dynamic_tables("list", "-o", "json").out)}
-    assert listed == {"lake.sales.daily_revenue", "lake.sales.other", "lake.sales.total"}
-    assert dynamic_tables("show", "lake.sales.total").code == 0
+    listed = {entry["identifier"]: entry["defined"] for entry in json.loads(dynamic_tables("list", "-o", "json").out)}
+    assert listed == {"lake.sales.daily_revenue": False, "lake.sales.other": True, "lake.sales.total": False}
+    defined = {line.split()[0]: line.split()[1] for line in dynamic_tables("list").out.splitlines() if line.startswith("lake.")}
+    assert defined["lake.sales.other"] == "yes"
+    assert defined["lake.sales.total"] == "no"
+    shown = dynamic_tables("show", "lake.sales.total")
+    assert shown.code == 0
+    assert ["defined", "no"] in [line.split() for line in shown.out.splitlines()]
     assert dynamic_tables("show", "total").code == 1
+
+
+def test_a_table_whose_definition_has_a_mistake_is_not_called_undefined(dynamic_tables: Run, project: Path) -> None:
+    dynamic_tables("create")
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(file.read_text().replace("freshness: 1 hour", "freshness: 1 our"))
+    listed = dynamic_tables("list", "-o", "json")
+    assert listed.code == 1
+    assert [entry["defined"] for entry in json.loads(listed.out)] == [True, None]
+    shown = json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)
+    assert shown["status"]["defined"] is None
+    shutil.rmtree(project / "dags")
+    assert json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)["status"]["defined"] is None
 
 
 def test_an_empty_history_says_so(dynamic_tables: Run) -> None:

@@ -8,11 +8,11 @@ import socket
 import sys
 from argparse import Namespace
 from collections.abc import Iterable
-from dataclasses import asdict
+from datetime import timedelta
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, identifier, named_tables
+from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.exceptions import TableNotFoundError
@@ -25,9 +25,9 @@ from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import TableDetails
+from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
 
-_LIST = ("identifier", "refresh_mode", "freshness", "version", "data_timestamp", "last_refresh")
+_LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
@@ -38,8 +38,19 @@ def list_tables(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
     defined, sound = definitions(arguments)
     with workspace_of(arguments) as workspace:
-        output.listing(status.list_tables(workspace, defined.tables), arguments.output, _LIST)
+        tables = status.list_tables(workspace, defined.tables, complete=sound)
+    if arguments.output == "table":
+        output.listing([_at_a_glance(table) for table in tables], "table", _LIST)
+    else:
+        output.listing(tables, arguments.output)
     return OK if sound else FAILED
+
+
+def _at_a_glance(table: TableStatus) -> dict[str, object]:
+    """A table as a person looks at it: its lag is a duration, not a number of seconds."""
+    shown = dict(output.items(table))
+    seconds = shown.pop("lag_seconds")
+    return {**shown, "lag": None if seconds is None else timedelta(seconds=seconds)}
 
 
 def show_table(arguments: Namespace) -> int:
@@ -47,7 +58,7 @@ def show_table(arguments: Namespace) -> int:
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         try:
-            details = status.show_table(workspace, name, arguments.limit)
+            details = status.show_table(workspace, name, arguments.limit, defined=is_defined(arguments, name))
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
@@ -62,7 +73,7 @@ def show_table(arguments: Namespace) -> int:
 
 def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
     entry = details.table
-    output.record({**asdict(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
+    output.record({**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("versions", details.versions, _VERSIONS),

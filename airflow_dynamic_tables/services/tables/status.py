@@ -19,9 +19,14 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One dynamic table at a glance; ``lag_seconds`` is how far its data timestamp lies behind now."""
+    """One dynamic table at a glance.
+
+    ``defined`` says whether the definitions have it; ``None``: that is not known. ``lag_seconds`` is how far its data timestamp
+    lies behind now.
+    """
 
     identifier: str
+    defined: bool | None
     format: str
     refresh_mode: str
     freshness: str
@@ -44,20 +49,32 @@ class TableDetails:
     refreshes: tuple[Refresh, ...]
 
 
-def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable]) -> list[TableStatus]:
-    """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted."""
+def list_tables(
+    workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable], *, complete: bool = True
+) -> list[TableStatus]:
+    """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted.
+
+    :param complete: whether these are all definitions; when some have mistakes, nobody knows which tables those would define.
+    """
+    others = False if complete else None
     names = set(definitions)
     for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
         catalog = workspace.readable(catalog_name)
         for database in catalog.list_databases():
             names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
-    return [_status(workspace, name, _entry(workspace, name), definitions.get(name)) for name in sorted(names)]
+    return [
+        _status(_Seen(name, _entry(workspace, name), definitions.get(name)), workspace, defined=name in definitions or others)
+        for name in sorted(names)
+    ]
 
 
-def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 10) -> TableDetails:
+def show_table(
+    workspace: Workspace, identifier: TableIdentifier, limit: int = 10, *, defined: bool | None = None
+) -> TableDetails:
     """One table of a catalog in full.
 
     :param limit: how many of the latest refreshes and versions.
+    :param defined: whether the definitions have it, see :class:`TableStatus`.
     :raises TableNotFoundError: when the catalog does not have it.
     """
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
@@ -65,7 +82,7 @@ def show_table(workspace: Workspace, identifier: TableIdentifier, limit: int = 1
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
     versions = workspace.table(identifier, entry.format).versions()
     return TableDetails(
-        status=_status(workspace, identifier, entry, None),
+        status=_status(_Seen(identifier, entry), workspace, defined=defined),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=tuple(workspace.ledger.list_refreshes(identifier, limit)),
@@ -88,16 +105,24 @@ def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None
         return None
 
 
-def _status(
-    workspace: Workspace, identifier: TableIdentifier, entry: AnyTable | None, definition: DynamicTable | None
-) -> TableStatus:
-    registered = entry if isinstance(entry, CatalogDynamicTable) else None
-    said = _said(definition, registered)
+class _Seen(NamedTuple):
+    """A table as its catalog and as its definition have it."""
+
+    identifier: TableIdentifier
+    entry: AnyTable | None
+    definition: DynamicTable | None = None
+
+
+def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> TableStatus:
+    identifier = seen.identifier
+    registered = seen.entry if isinstance(seen.entry, CatalogDynamicTable) else None
+    said = _said(seen.definition, registered)
     version = workspace.table(identifier, said.format).current()
     last = next(iter(workspace.ledger.list_refreshes(identifier, limit=1)), None)
     fresh = version.data_timestamp if version else None
     return TableStatus(
         identifier=str(identifier),
+        defined=defined,
         format=said.format,
         refresh_mode=said.refresh_mode,
         freshness=said.freshness,

@@ -444,4 +444,6 @@ def test_status_shows_defined_and_forgotten_tables(
     fresh, never = list_tables(workspace, tables)
     assert (fresh.identifier, fresh.version, fresh.lag_seconds) == (str(NUMBERS), 1, 7200)
     assert (never.identifier, never.version, never.last_refresh) == (str(TOTAL), None, None)
-    assert [status.identifier for status in list_tables(workspace, {})] == [str(NUMBERS)]
+    assert (fresh.defined, never.defined) == (True, True)
+    assert [(status.identifier, status.defined) for status in list_tables(workspace, {})] == [(str(NUMBERS), False)]
+    assert [status.defined for status in list_tables(workspace, {}, complete=False)] == [None]
