@@ -255,7 +255,9 @@ def test_params_have_defaults_and_a_schema_for_the_form(folder: Path) -> None:
     params = load(folder)[DAILY].params
     assert params.dump() == {"schedule_time": None, "partition": None, "full_refresh": False}
     assert params.get_param("schedule_time").schema["type"] == ["null", "string"]
-    assert "ds=…" in params.get_param("partition").description
+    assert "ds=2024-01-31" in params.get_param("partition").description
+    for name in ("schedule_time", "partition", "full_refresh"):
+        assert "null" in params.get_param(name).schema["type"], "the form marks it as required"
     assert params.get_param("partition").resolve("ds=2024-01-01") == "ds=2024-01-01"
 
 

@@ -6,10 +6,12 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from airflow_dynamic_tables.cli.arguments import Command, Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
+from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.redaction import without_secrets
 
 
@@ -26,9 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    root = argparse.ArgumentParser(
-        prog="dynamic-tables", description=SUMMARY, epilog="dynamic-tables COMMAND --help describes one command."
-    )
+    root = _Parser(prog="dynamic-tables", description=SUMMARY, epilog="dynamic-tables COMMAND --help describes one command.")
     root.add_argument("--version", action=_Version, help="print the version and exit")
     _add(root, COMMANDS)
     return root
@@ -44,6 +44,17 @@ def _add(parent: argparse.ArgumentParser, commands: Sequence[Command | Group]) -
         for argument in command.arguments:
             child.add_argument(*argument.flags, help=argument.help, **argument.options)
         child.set_defaults(function=command.function)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which command, or which of an option's values, was probably meant."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        known = [] if action.choices is None else [str(choice) for choice in action.choices]
+        hint = "" if value in known else did_you_mean(str(value), known)
+        if hint:
+            raise argparse.ArgumentError(action, f"{value!r} is not known{hint}")
+        super()._check_value(action, value)
 
 
 class _Version(argparse.Action):

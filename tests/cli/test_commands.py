@@ -103,6 +103,18 @@ def test_messages_about_values_say_what_to_write(capsys: pytest.CaptureFixture[s
     assert "write for example '2024-01-31 06:00:00'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"), [("lst", "list"), ("Refrehs total", "refresh"), ("db upgrad", "upgrade"), ("list -o jsn", "json")]
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(line: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    assert f"; did you mean '{meant}'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["xyzzy"])
+    assert "choose from" in capsys.readouterr().err
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\n"
