@@ -15,13 +15,13 @@ from airflow.providers.common.compat.sdk import DAG, conf
 from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
 from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
-from airflow_dynamic_tables.definitions.declarations.settings import LONGEST_TAG
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -216,7 +216,7 @@ def _said(table: DynamicTable, names: Iterable[str]) -> dict[str, Any]:
 def _place_tags(identifier: TableIdentifier) -> list[str]:
     """Its catalog and its database, to filter by."""
     places = (identifier.catalog, f"{identifier.catalog}.{identifier.database}")
-    return [place for place in places if len(place) <= LONGEST_TAG]
+    return [place for place in places if len(place) <= TAG_CHARACTERS]
 
 
 def build_maintenance_dag(access: Access) -> DAG:

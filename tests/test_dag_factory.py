@@ -270,6 +270,21 @@ def test_a_task_process_builds_only_its_own_dag(folder: Path, monkeypatch: pytes
     assert list(load(folder)) == [MAINTENANCE_DAG]
 
 
+def test_a_task_process_does_without_the_models_of_yaml() -> None:
+    program = (
+        "import sys, airflow_dynamic_tables.dag_factory; print('airflow_dynamic_tables.definitions.declarations' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_places_with_names_longer_than_a_tag_have_no_tag(folder: Path) -> None:
+    text = TABLES.replace("database: sales", f"database: {'s' * 96}")
+    (folder / "tables.yaml").write_text(text)
+    (dag,) = (dag for dag_id, dag in load(folder).items() if dag_id.endswith("totals"))
+    assert dag.tags == {"dynamic-table", "lake"}
+
+
 def test_a_broken_file_hides_no_other_table(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "broken.yaml").write_text("dynamic_tables: [{name: x, freshnes: 1 day}]")
     assert DAILY in load(folder)

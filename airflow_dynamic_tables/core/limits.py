@@ -43,3 +43,6 @@ CIRCLES = 10
 
 NAMES_COMPARED = 200_000
 """Names that are looked through for one that looks like an unknown one, in one folder: a comparison takes ten microseconds."""
+
+TAG_CHARACTERS = 100
+"""A tag of a DAG: Airflow refuses a longer one."""

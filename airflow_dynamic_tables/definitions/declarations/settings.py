@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
@@ -22,9 +23,6 @@ FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-forma
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-
-LONGEST_TAG = 100
-"""Letters of a tag; Airflow refuses a longer one."""
 
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
@@ -87,7 +85,7 @@ class Settings(AirflowDeclaration):
     """First time the schedule may run; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None
     """Last time the schedule may run; without an offset it is in the table's time zone."""
-    tags: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_TAG)], ...] = ()
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=TAG_CHARACTERS)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
 
     @field_validator("freshness")
