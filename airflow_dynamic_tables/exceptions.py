@@ -165,5 +165,9 @@ class JobFailedError(DynamicTableError):
         super().__init__(message)
 
 
+class JobMisfitError(JobFailedError):
+    """The columns of the query do not fit the table; the job wrote nothing."""
+
+
 class UpstreamError(DynamicTableError):
     """A table that this one reads is late or failed."""

@@ -156,6 +156,19 @@ COMMANDS: tuple[Command | Group, ...] = (
         "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
     ),
     Command(
+        "drop",
+        "drop a dynamic table",
+        f"{_PACKAGE}.tables.drop_table",
+        (
+            TABLE,
+            Argument(("--yes",), "do it; without this, only check that it could be done", {"action": "store_true"}),
+            *STATE,
+            OUTPUT,
+        ),
+        "Drop a dynamic table from its catalog, with all its versions. Refused while it is being refreshed, or when a refresh of "
+        "it is in quarantine. Data files stay, and so does its history; while it is defined, its next refresh makes it anew.",
+    ),
+    Command(
         "gc",
         "clean up after refreshes that died, and expire old versions",
         f"{_PACKAGE}.tables.gc",

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 
@@ -175,6 +176,10 @@ class LakeTable(ABC):
     @abstractmethod
     def current(self) -> Version | None:
         """The current version; ``None`` before the first commit."""
+
+    @abstractmethod
+    def layout(self) -> TableLayout | None:
+        """What a refresh has to fit; ``None`` while every query does, before the first commit."""
 
     def undone(self) -> Undone | None:
         """The version that was committed last, if its rows are not the table's any more though nothing of ours took its place.

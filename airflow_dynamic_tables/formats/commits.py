@@ -130,15 +130,3 @@ def check_rows(rows: int, result: RefreshResult) -> None:
     """
     if rows != result.rows:
         raise StageRejectedError(f"The staged files hold {rows} rows, the job wrote {result.rows}.")
-
-
-def check_partition_keys(table: object, keys: tuple[str, ...], wanted: tuple[str, ...]) -> None:
-    """Check that a table has the partition keys of its definition.
-
-    :raises StageRejectedError: when it does not.
-    """
-    if keys != wanted:
-        raise StageRejectedError(
-            f"{table} is partitioned by ({', '.join(keys)}), its definition now by ({', '.join(wanted)}); "
-            "drop the table or give it another name."
-        )

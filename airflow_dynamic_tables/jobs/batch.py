@@ -25,6 +25,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     """Run the plan's query and write its rows below the plan's stage; the result file is the last act.
 
     :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
+    :raises SchemaEvolutionError: when the columns do not fit the table; nothing is written then.
     """
     started = time.monotonic()
     if unused := settle_settings(spark, plan):
@@ -38,6 +39,11 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     frame, dropped = without_dropped(storable(_planned_rows(spark, plan)), plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
+    columns = tuple(
+        Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name)) for field in frame.schema.fields
+    )
+    if plan.layout is not None:
+        plan.layout.evolved(columns)  # the commit would refuse it, too, but only after all rows were computed
     write(frame, plan)
     written = time.monotonic()
     stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
@@ -48,10 +54,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         application_id=spark.sparkContext.applicationId,
         rows=rows,
         files=tuple(StagedFile(path, size) for path, size in list_files(spark, plan.data_location)),
-        columns=tuple(
-            Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name))
-            for field in frame.schema.fields
-        ),
+        columns=columns,
         partitions=partitions,
         seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
         expectations=expectations,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
@@ -39,7 +40,8 @@ def _run(spark: SparkSession, plan_location: str) -> int:
     except Exception as error:
         words = message(error)
         print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)
-        write_text(spark, plan.error_location, JobError(words, spark.sparkContext.applicationId).to_json())
+        failure = JobError(words, spark.sparkContext.applicationId, isinstance(error, SchemaEvolutionError))
+        write_text(spark, plan.error_location, failure.to_json())
         return 1
     print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
     return 0

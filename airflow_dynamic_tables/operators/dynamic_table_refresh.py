@@ -33,6 +33,7 @@ from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
     JobFailedError,
+    JobMisfitError,
     QuarantinedError,
     SchemaEvolutionError,
     UpstreamError,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, QuarantinedError)
+_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError)
 """Errors that another try would only repeat."""
 
 _DEATH_SECONDS = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -125,7 +125,8 @@ def job_failure(plan: RefreshPlan, log_tail: Iterable[str] = ()) -> JobFailedErr
         error = JobError.from_json(read_text(plan.error_location))
     except (OSError, ValueError):
         return None
-    return JobFailedError(error.message, application_id=error.application_id, log_tail="\n".join(log_tail))
+    kind = JobMisfitError if error.is_misfit else JobFailedError
+    return kind(error.message, application_id=error.application_id, log_tail="\n".join(log_tail))
 
 
 def submit_failure(tail: Iterable[str], code: int) -> JobFailedError:

@@ -11,7 +11,8 @@ import pytest
 from airflow_dynamic_tables.clients.files import read_text, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
-from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("java")]
@@ -49,6 +50,14 @@ def test_a_job_leaves_its_result(plan: Plan) -> None:
     assert (result.rows, result.partitions) == (1, ({"ds": "1"},))
     assert result.application_id.startswith("local-")
     assert f"Refresh of lake.sales.t: 1 rows, 1 files, {result.bytes} bytes" in lines
+
+
+def test_columns_that_do_not_fit_are_refused_before_anything_is_written(plan: Plan) -> None:
+    layout = TableLayout((Column("ds", "string"), Column("amount", "int")), ("ds",))
+    planned = plan("SELECT '1' AS ds, cast(raise_error('it runs') AS int) AS cc", partition_keys=("ds",), layout=layout)
+    with pytest.raises(JobMisfitError, match=r"Column 2 was amount int, but the query returns cc .*dynamic-tables drop"):
+        run(planned)
+    assert not Path(planned.data_location.removeprefix("file://")).exists()
 
 
 def test_a_job_that_fails_says_why_in_sparks_words(plan: Plan) -> None:

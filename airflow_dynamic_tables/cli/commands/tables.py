@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
-from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
-from airflow_dynamic_tables.services.tables import status
+from airflow_dynamic_tables.services.tables import dropping, status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
@@ -165,6 +165,23 @@ def rollback_table(arguments: Namespace) -> int:
     with workspace_of(arguments) as workspace:
         version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
+    return OK
+
+
+def drop_table(arguments: Namespace) -> int:
+    """Drop a dynamic table, and say what stays."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        if not arguments.yes:
+            dropping.check_droppable(workspace, name)
+            print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
+            return USAGE
+        dropped = dropping.drop(workspace, name)
+    output.record(dropped, arguments.output)
+    if dropped.folder is not None:
+        when = "before a refresh makes the table anew and finds them" if dropped.is_still_read else "when nobody needs them"
+        print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
+    print("While the table is defined, its next refresh makes it anew.", file=sys.stderr)
     return OK
 
 

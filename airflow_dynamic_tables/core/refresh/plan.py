@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.refresh.expectations import Expectation, Expect
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
@@ -94,7 +94,8 @@ class RefreshPlan:
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
-    decide what the query means. ``allowed`` is what the query may do besides SQL.
+    decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
+    the rows have to fit, ``None`` when the table has none yet.
     """
 
     token: str
@@ -119,6 +120,7 @@ class RefreshPlan:
     base: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     allowed: Allowed = EVERYTHING
+    layout: TableLayout | None = None
 
     @property
     def data_location(self) -> str:
@@ -155,10 +157,14 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why the job failed, in Spark's own words and without a Java stack."""
+    """Why the job failed, in Spark's own words and without a Java stack.
+
+    ``is_misfit`` when the columns of the query do not fit the table, which another try would only repeat.
+    """
 
     message: str
     application_id: str
+    is_misfit: bool = False
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""

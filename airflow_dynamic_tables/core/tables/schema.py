@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 
+_WAY_OUT = "Drop the table (dynamic-tables drop) and refresh it again, or give the definition another name."
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -49,3 +51,48 @@ def evolve(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
             raise SchemaEvolutionError(f"Column {column.name!r} is not nullable, but the query may return nulls in it.")
     kept = tuple(replace(column, comment=_comment(column, returned)) for column, returned in zip(old, new, strict=False))
     return kept + tuple(replace(column, nullable=True) for column in new[len(old) :])
+
+
+def check_partition_keys(table: object, keys: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    """Check that a table has the partition keys of its definition.
+
+    :raises SchemaEvolutionError: when it does not.
+    """
+    if keys != wanted:
+        raise SchemaEvolutionError(
+            f"{table} is partitioned by ({', '.join(keys)}), its definition now by ({', '.join(wanted)}). {_WAY_OUT}"
+        )
+
+
+def parted(columns: Sequence[Column], partition_keys: Sequence[str]) -> tuple[list[Column], list[Column]]:
+    """The columns that are no partition keys, and the keys in their order."""
+    by_name = {column.name: column for column in columns}
+    data = [column for column in columns if column.name not in partition_keys]
+    return data, [by_name[key] for key in partition_keys if key in by_name]
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What every further refresh of a table has to fit: the columns and partition keys that it has now.
+
+    With ``keys_last`` the table has its partition keys behind all other columns, wherever a query returns them.
+    """
+
+    columns: tuple[Column, ...]
+    partition_keys: tuple[str, ...] = ()
+    keys_last: bool = False
+
+    def evolved(self, returned: Sequence[Column]) -> tuple[Column, ...]:
+        """The table's columns after a query that returns these, see :func:`evolve`. Job and commit both ask here.
+
+        :raises SchemaEvolutionError: when they do not fit; says what to do.
+        """
+        try:
+            if not self.keys_last:
+                return evolve(self.columns, returned)
+            data, keys = parted(self.columns, self.partition_keys)
+            new_data, new_keys = parted(returned, self.partition_keys)
+            # A null in a partition key is refused by its value, not by what Spark thinks possible.
+            return (*evolve(data, new_data), *evolve([replace(key, nullable=True) for key in keys], new_keys))
+        except SchemaEvolutionError as error:
+            raise SchemaEvolutionError(f"{error} {_WAY_OUT}") from None

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.clients.deleting import delete_files
 from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, plain_path, read_text
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
 
@@ -97,6 +97,11 @@ class TableFolder:
 def columns_in(record: Mapping[str, Any]) -> tuple[Column, ...]:
     """The columns that a record tells of."""
     return from_plain(tuple[Column, ...], record["columns"])
+
+
+def layout_in(record: Mapping[str, Any]) -> TableLayout:
+    """The columns and partition keys that a record tells of."""
+    return TableLayout(columns_in(record), tuple(record["partition_keys"]))
 
 
 def version_in(record: Mapping[str, Any]) -> Version:

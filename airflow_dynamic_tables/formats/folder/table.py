@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -35,10 +35,10 @@ from airflow_dynamic_tables.formats.base import (
     TableContent,
     kept_version,
 )
-from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, fresh_until, until_done
+from airflow_dynamic_tables.formats.commits import check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
-from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, record_of, version_in
+from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, layout_in, record_of, version_in
 from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 STAGES = "_stages"
@@ -70,6 +70,11 @@ class FolderTable(LakeTable):
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return self._folder.current()
+
+    def layout(self) -> TableLayout | None:
+        """See :meth:`LakeTable.layout`."""
+        record = self._folder.record()
+        return layout_in(record) if record is not None else None
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`: nothing but the current one is kept."""
@@ -179,8 +184,9 @@ class FolderStagedTable(StagedTable):
             if exists(self._folder.location) and (files := self._folder.files()):
                 raise StageRejectedError(f"{files[0]} is there already and of no refresh; choose another name for the table.")
             return tuple(columns)
-        check_partition_keys(self._folder.location, tuple(record["partition_keys"]), request.partition_keys)
-        return evolve(columns_in(record), columns)
+        layout = layout_in(record)
+        check_partition_keys(self._folder.location, layout.partition_keys, request.partition_keys)
+        return layout.evolved(columns)
 
     def _replace(self, request: CommitRequest, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""

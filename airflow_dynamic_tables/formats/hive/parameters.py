@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -36,7 +37,7 @@ from airflow_dynamic_tables.clients.metastore.tables import (
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, parted, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN, fresh_until
@@ -216,20 +217,17 @@ def next_number(table: Table, lost: Version | None) -> int:
     return max((version.number for version in (*versions(table), *([lost] if lost else []))), default=0) + 1
 
 
-def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of a table after a query that returns ``columns``: partition keys last, as Hive has them.
+def layout(table: Table) -> TableLayout | None:
+    """What a refresh has to fit, partition keys last, as Hive has them; ``None`` before the first commit."""
+    keys = partition_keys_of(table)
+    columns = tuple(columns_of(table))
+    return TableLayout(columns, keys, keys_last=True) if len(columns) > len(keys) or versions(table) else None
 
-    :raises SchemaEvolutionError: see :func:`~airflow_dynamic_tables.core.tables.schema.evolve`.
-    """
-    new_data = [column for column in columns if column.name not in keys]
-    new_keys = [next(column for column in columns if column.name == key) for key in keys]
-    known = columns_of(table)
-    known_keys = partition_keys_of(table)
-    old_data = [column for column in known if column.name not in known_keys]
-    if not old_data and not versions(table):
-        return (*new_data, *new_keys)
-    old_keys = [replace(column, nullable=True) for column in known if column.name in known_keys]
-    return (*evolve(old_data, new_data), *evolve(old_keys, new_keys))
+
+def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:
+    """The table's columns after a query that returns ``columns``, as its :func:`layout` says."""
+    present = layout(table)
+    return present.evolved(columns) if present is not None else tuple(chain(*parted(columns, keys)))
 
 
 def partition(table: Table, values: Sequence[str], location: str, **parameters: str) -> Partition:

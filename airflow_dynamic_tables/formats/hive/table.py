@@ -14,7 +14,7 @@ from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone
@@ -51,6 +51,11 @@ class HiveTable(LakeTable):
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return next(reversed(self.versions()), None)
+
+    def layout(self) -> TableLayout | None:
+        """See :meth:`LakeTable.layout`."""
+        table = tables.load(self._metastore, self._path)
+        return tables.layout(table) if table is not None else None
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`; the newest twenty are kept."""

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import spark_ddl
+from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
@@ -85,6 +85,11 @@ def current(table: Table | None) -> Version | None:
 def is_new(table: Table) -> bool:
     """Whether nothing was ever committed: a table is made without columns."""
     return not table.schema().fields
+
+
+def layout(table: Table) -> TableLayout:
+    """What a refresh has to fit."""
+    return TableLayout(columns_of(table.schema()), tuple(field.name for field in table.spec().fields))
 
 
 def next_number(table: Table) -> int:

@@ -14,12 +14,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.iceberg.types import columns_of, schema_of, to_iceberg
+from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe
-from airflow_dynamic_tables.core.tables.schema import evolve
+from airflow_dynamic_tables.core.tables.schema import check_partition_keys
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -29,7 +29,6 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
-    check_partition_keys,
     check_result,
     check_rows,
     fresh_until,
@@ -156,9 +155,10 @@ class IcebergStagedTable(StagedTable):
 
     def _evolve(self, transaction: Transaction, table: Table, request: CommitRequest) -> None:
         """Append the columns that are new."""
-        check_partition_keys(self._path, tuple(field.name for field in table.spec().fields), request.partition_keys)
-        known = columns_of(table.schema())
-        wanted = evolve(known, request.result.columns)
+        layout = tables.layout(table)
+        check_partition_keys(self._path, layout.partition_keys, request.partition_keys)
+        known = layout.columns
+        wanted = layout.evolved(request.result.columns)
         if wanted == known:
             return
         with transaction.update_schema() as update:

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
+from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
@@ -53,6 +54,11 @@ class IcebergTable(LakeTable):
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return tables.current(tables.load(self._store, self._path))
+
+    def layout(self) -> TableLayout | None:
+        """See :meth:`LakeTable.layout`."""
+        table = tables.load(self._store, self._path)
+        return tables.layout(table) if table is not None and not tables.is_new(table) else None
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`."""

@@ -10,10 +10,12 @@ from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.schema import TableLayout, check_partition_keys
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
@@ -34,6 +36,17 @@ def planned_partitions(workspace: Workspace, request: RefreshRequest) -> Partiti
         return normalised(requested_partitions(request), columns)
     except ValueError as error:
         raise ConfigurationError(f"{request.table.identifier}: {error}.") from error
+
+
+def fitting_layout(definition: DynamicTable, table: LakeTable) -> TableLayout | None:
+    """What the rows of a refresh have to fit; ``None`` before the first commit.
+
+    :raises SchemaEvolutionError: when the definition has other partition keys than the table.
+    """
+    layout = table.layout()
+    if layout is not None:
+        check_partition_keys(definition.identifier, layout.partition_keys, definition.partition_keys)
+    return layout
 
 
 def plan(

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.files import write_text
@@ -31,7 +31,7 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.expectations import check
-from airflow_dynamic_tables.services.refresh.planning import plan, planned_partitions
+from airflow_dynamic_tables.services.refresh.planning import fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_plan, tell_written
@@ -115,6 +115,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     :raises ConflictError: when a living owner refreshes some of the same partitions.
     :raises UpstreamError: when a parent has no version yet.
     :raises ConfigurationError: when a partition has a value that its column cannot have.
+    :raises SchemaEvolutionError: when the table has other partition keys than its definition.
     """
     if obstacle := not_supported_yet(request.table):
         raise UnsupportedError(f"{request.table.identifier}: {obstacle}.")
@@ -196,7 +197,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     if skipped := overtaken(request, stage.partitions, current, workspace.now()):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
-    planned = plan(workspace, request, stage, current, (action, reason))
+    layout = fitting_layout(request.table, table)
+    planned = replace(plan(workspace, request, stage, current, (action, reason)), layout=layout)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

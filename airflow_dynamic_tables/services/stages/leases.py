@@ -30,7 +30,7 @@ def open_stage(workspace: Workspace, stage: Stage) -> None:
         for blocker in blockers:
             # A new try of the same work supersedes the old one: whatever still runs of it is a zombie.
             if blocker.owner != stage.owner:
-                _check_gone(workspace, blocker)
+                check_gone(workspace, blocker)
             _move_away(workspace, blocker, stage)
 
 
@@ -42,7 +42,7 @@ def resume_stage(workspace: Workspace, stage: Stage, process: str) -> None:
     """
     while blockers := workspace.ledger.resume_stage(stage.token, process, workspace.now() + LEASE):
         for blocker in blockers:
-            _check_gone(workspace, blocker)
+            check_gone(workspace, blocker)
             _move_away(workspace, blocker, stage)
 
 
@@ -52,7 +52,11 @@ def is_abandoned(workspace: Workspace, stage: Stage) -> bool:
     return is_given_up or stage.lease_until < workspace.now() or is_dead(stage.process)
 
 
-def _check_gone(workspace: Workspace, blocker: Stage) -> None:
+def check_gone(workspace: Workspace, blocker: Stage) -> None:
+    """Check that nobody works on a stage any more.
+
+    :raises ConflictError: when somebody does; says who.
+    """
     if not is_abandoned(workspace, blocker):
         raise ConflictError(
             f"{blocker.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "

@@ -309,9 +309,24 @@ def test_other_changes_of_columns_are_refused(bench: Bench, columns: tuple[Colum
     result = bench.write(staged, {"1": [2]})
     if bench.hive_format and columns == COLUMNS[::-1]:
         return  # partition keys come last in a Hive table, wherever the query has them
-    with pytest.raises(SchemaEvolutionError, match=message):
+    with pytest.raises(SchemaEvolutionError, match=message) as refused:
         bench.commit(staged, replace(result, columns=columns))
     assert bench.rows() == {"1": [1]}
+    layout = bench.table.layout()
+    assert layout is not None
+    with pytest.raises(SchemaEvolutionError) as foreseen:  # by the job, before it writes anything
+        layout.evolved(columns)
+    assert str(foreseen.value) == str(refused.value)
+
+
+def test_the_layout_is_that_of_the_last_commit(bench: Bench) -> None:
+    assert bench.table.layout() is None, "any query fits"
+    bench.refresh({"1": [1]}, "1")
+    layout = bench.table.layout()
+    assert layout is not None
+    assert layout.partition_keys == ("ds",)
+    assert {(column.name, column.type) for column in layout.columns} == {("ds", "string"), ("n", "bigint")}
+    layout.evolved(COLUMNS)
 
 
 def test_other_partition_keys_are_refused(bench: Bench) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, evolve, spark_ddl
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 
 OLD = (Column("id", "bigint", nullable=False), Column("name", "string", comment="of the customer"))
@@ -81,3 +81,28 @@ def test_old_columns_come_first_and_unchanged(old: tuple[Column, ...], appended:
     assert [column.name for column in evolved[len(old) :]] == [column.name for column in appended]
     assert all(column.nullable for column in evolved[len(old) :])
     assert evolve(evolved, old + tuple(evolved[len(old) :])) == evolved
+
+
+KEYED = (Column("n", "bigint"), Column("ds", "string"))
+
+
+def test_a_layout_with_keys_last_takes_them_wherever_the_query_has_them() -> None:
+    layout = TableLayout(KEYED, ("ds",), keys_last=True)
+    more = Column("more", "int")
+    for returned in ((*KEYED, more), (KEYED[0], more, KEYED[1]), (KEYED[1], KEYED[0], more)):
+        assert layout.evolved(returned) == (KEYED[0], more, KEYED[1])
+    with pytest.raises(SchemaEvolutionError, match="no longer returns column 'ds'"):
+        layout.evolved(KEYED[:1])
+
+
+def test_any_other_layout_has_one_order() -> None:
+    layout = TableLayout(KEYED, ("ds",))
+    assert layout.evolved((*KEYED, Column("more", "int"))) == (*KEYED, Column("more", "int"))
+    with pytest.raises(SchemaEvolutionError, match=r"Column 1 was n bigint.* Drop the table \(dynamic-tables drop\)"):
+        layout.evolved(KEYED[::-1])
+
+
+def test_partition_keys_of_a_table_stay_in_their_order() -> None:
+    check_partition_keys("t", ("ds", "hh"), ("ds", "hh"))
+    with pytest.raises(SchemaEvolutionError, match=r"t is partitioned by \(ds, hh\), its definition now by \(hh, ds\)"):
+        check_partition_keys("t", ("ds", "hh"), ("hh", "ds"))

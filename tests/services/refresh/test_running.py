@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import (
@@ -25,6 +26,7 @@ from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     ConflictError,
     JobFailedError,
+    SchemaEvolutionError,
     StageRejectedError,
     UnsupportedError,
     UpstreamError,
@@ -84,6 +86,29 @@ def test_a_refresh_commits_and_the_ledger_tells_it(workspace: Workspace, request
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.COMMITTED
+
+
+def test_other_partition_keys_are_refused_before_spark_starts(workspace: Workspace, request_: RefreshRequest) -> None:
+    run(workspace, request_, write_numbers)
+    keyed = replace(request_, token="t2", table=replace(request_.table, partition_keys=("x",)))
+    with pytest.raises(SchemaEvolutionError, match=r"is partitioned by \(\), its definition now by \(x\).*dynamic-tables drop"):
+        run(workspace, keyed, lambda _plan: pytest.fail("Spark was started"))
+    stage = workspace.ledger.get_stage("t2")
+    assert stage is not None
+    assert stage.state is StageState.ABORTED
+    assert numbers(workspace) == [1, 2, 3]
+
+
+def test_the_plan_says_what_the_rows_have_to_fit(workspace: Workspace, request_: RefreshRequest) -> None:
+    plans: list[RefreshPlan] = []
+
+    def submit(plan: RefreshPlan) -> None:
+        plans.append(RefreshPlan.from_json(plan.to_json()))
+        write_numbers(plan)
+
+    run(workspace, request_, submit)
+    run(workspace, replace(request_, token="t2"), submit)
+    assert [plan.layout for plan in plans] == [None, TableLayout((Column("x", "bigint"),))]
 
 
 def test_a_suspended_table_is_skipped_until_somebody_resumes_it(workspace: Workspace, request_: RefreshRequest) -> None:

@@ -25,11 +25,11 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
-from airflow_dynamic_tables.core.tables.schema import Column, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, RowCounts, StagedTable, TableContent
-from airflow_dynamic_tables.formats.commits import check_partition_keys, check_result, check_rows, fresh_until, until_done
+from airflow_dynamic_tables.formats.commits import check_result, check_rows, fresh_until, until_done
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
@@ -73,6 +73,9 @@ class ToyTable(LakeTable):
 
     def current(self) -> Version | None:
         return next((state.version for state in self.states()), None)
+
+    def layout(self) -> TableLayout | None:
+        return next((TableLayout(state.columns, state.keys) for state in self.states() if state.version is not None), None)
 
     def versions(self) -> list[Version]:
         versions = {state.version.number: state.version for state in self.states() if state.version is not None}
@@ -164,7 +167,7 @@ class ToyStage(StagedTable):
         columns = request.result.columns
         if state.version is not None:
             check_partition_keys(self._table.location, state.keys, request.partition_keys)
-            columns = evolve(state.columns, columns)
+            columns = TableLayout(state.columns, state.keys).evolved(columns)
         number = state.version.number + 1 if state.version is not None else 1
         version = Version(
             number=number,
