@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet
 
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _FIELDS = "yMdHms"
@@ -28,6 +28,12 @@ _STEPS = (
     timedelta(seconds=1),
 )
 """For each field a step that surely leaves the year, the month …; flooring brings it back to the start of the next one."""
+
+_SOME_DAY = {"year": 2000, "month": 1, "day": 1}
+"""Of a leap year and a month with 31 days: for patterns that lack them."""
+
+_CENTURY = 2000
+"""Years before the ones that ``yy`` means; their last two digits are all that is compared."""
 
 _HOUR = Freshness(3_600)
 _DAY = timedelta(days=1)
@@ -134,6 +140,50 @@ def _floor(time: datetime, grain: int) -> datetime:
 def formatted(time: datetime, pattern: str) -> str:
     """A time as a Java date pattern of the letters y M d H m s names it."""
     return "".join(_field(time, letters) if letters else text for letters, text in _tokens(pattern))
+
+
+def check_dates(spec: Mapping[str, str | None], formatters: Mapping[str, str]) -> None:
+    """Check that the values of a partition are such that its date formatters can give: what they cannot give has no rows.
+
+    Coarser fields that one pattern lacks are those of the other columns, so that day 30 is none of a month 02 beside it.
+
+    :param spec: partition column to value; null is any table's.
+    :raises ValueError: names the first value that is none.
+    """
+    patterns = {column: pattern for column, pattern in formatters.items() if spec.get(column) not in (None, NULL_PARTITION)}
+    fields = {column: _fields(str(spec[column]), pattern) for column, pattern in patterns.items()}
+    known = {name: number for own in fields.values() for name, number in own.items()}
+    order = list(_FIELD_NAMES.values())
+    for column, pattern in patterns.items():
+        finest = max(map(order.index, fields[column]), default=0)
+        coarser = {name: number for name, number in known.items() if order.index(name) < finest}
+        try:
+            time = datetime(**{**_SOME_DAY, **coarser, **fields[column]})  # type: ignore[arg-type]  # noqa: DTZ001 - wall clock
+            is_given = formatted(time, pattern) == spec[column]
+        except ValueError:
+            is_given = False
+        if not is_given:
+            example = formatted(datetime(2024, 1, 31, 6), pattern)  # noqa: DTZ001 - wall clock
+            raise ValueError(f"{column}={spec[column]} is no date as {pattern!r} writes it; write for example {column}={example}")
+
+
+def _fields(value: str, pattern: str) -> dict[str, int]:
+    """The fields of a time in a text that a pattern wrote; none when it did not write it."""
+    tokens = list(_tokens(pattern))
+    expression = "".join(f"({_digits(letters)})" if letters else re.escape(text) for letters, text in tokens)
+    match = re.fullmatch(expression, value, re.ASCII)
+    if match is None:
+        return {}
+    fields = [letters for letters, _ in tokens if letters]
+    return {
+        _FIELD_NAMES[letters[0]]: int(number) + (_CENTURY if letters == "yy" else 0)
+        for letters, number in zip(fields, match.groups(), strict=True)
+    }
+
+
+def _digits(letters: str) -> str:
+    longest = 4 if letters[0] == "y" and letters != "yy" else 2
+    return rf"\d{{{len(letters)},{max(len(letters), longest)}}}"
 
 
 def _field(time: datetime, letters: str) -> str:

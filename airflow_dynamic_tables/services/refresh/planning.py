@@ -7,6 +7,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -29,13 +30,16 @@ from airflow_dynamic_tables.services.workspace import Workspace
 def planned_partitions(workspace: Workspace, request: RefreshRequest) -> PartitionSet:
     """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
 
-    :raises ConfigurationError: when a value is none of its column's type.
+    :raises ConfigurationError: when a value is none of its column's type, or none that its date formatter gives.
     """
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
     try:
-        return normalised(requested_partitions(request), columns)
+        partitions = normalised(requested_partitions(request), columns)
+        for spec in () if request.partitions is None or partitions.is_whole else partitions:
+            check_dates(spec, request.table.formatters)
     except ValueError as error:
         raise ConfigurationError(f"{request.table.identifier}: {error}.") from error
+    return partitions
 
 
 def fitting_layout(definition: DynamicTable, table: LakeTable) -> TableLayout | None:

@@ -30,6 +30,11 @@ YAML = """
 defaults: {catalog: lake, database: sales}
 dynamic_tables:
 - {name: hours, freshness: 1 day, partitioned_by: [hh], query: "SELECT 1 AS n, 3 AS hh"}
+- name: days
+  freshness: 1 day
+  partitioned_by: [ds]
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+  query: "SELECT '2024-01-31' AS ds"
 """
 
 
@@ -85,3 +90,13 @@ def test_what_is_no_value_of_the_key_is_refused_before_anything_is_done(workspac
     run(workspace, request_of(definitions_file, "t1"), lambda plan: write_hours(plan, 3))
     with pytest.raises(ConfigurationError, match="partition 'hh=three': 'three' is no int"):
         begin(workspace, request_of(definitions_file, "t2", "hh=three"))
+
+
+def test_a_day_that_cannot_be_is_refused_before_spark_starts(workspace: Workspace, definitions_file: Path) -> None:
+    definitions = load_definitions(definitions_file)
+    days = TableIdentifier("lake", "sales", "days")
+    asked = parse_partitions("ds=2024-01-31,ds=1995-13-45")
+    request = RefreshRequest(definitions.tables[days], {}, MARCH, token="t1", owner="t1", partitions=asked)
+    with pytest.raises(ConfigurationError, match=r"lake\.sales\.days: ds=1995-13-45 is no date.*for example ds=2024-01-31\.$"):
+        run(workspace, request, lambda _plan: pytest.fail("Spark was started"))
+    assert workspace.ledger.get_stage("t1") is None
