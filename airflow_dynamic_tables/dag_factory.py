@@ -14,10 +14,10 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, conf
 from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
-from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
 from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTIO
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
+from airflow_dynamic_tables.operators.reporting import ReportsCommits
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
@@ -130,7 +131,13 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     scope = names_scope(os.environ, access.catalogs_file)
     definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ))
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
-    return [build_dag(table, definitions, access)] if table and not_supported_yet(table) is None else []
+    if table is None or not_supported_yet(table):
+        return []
+    dag = build_dag(table, definitions, access)
+    for task in dag.tasks:
+        if isinstance(task, ReportsCommits):
+            task.hide_assets()
+    return [dag]
 
 
 def _readers(definitions: Definitions) -> Readers:
@@ -186,7 +193,7 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
         "catalog_conn_id": access.conn_id,
         "catalogs_file": access.catalogs_file,
         "poll_interval": access.poll_interval,
-        "outlets": [asset_of(table.identifier)],
+        "outlets": [dynamic_table_asset(table.identifier)],
         **_said(table, _TASK_SETTINGS),
     }
     callbacks: dict[str, Any] = {**callbacks_of(table)}
@@ -195,7 +202,7 @@ def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: 
         table=table,
         sources={name: definitions.sources[name] for name in needed if name in definitions.sources},
         parents=parents_of(needed, definitions.tables),
-        inlets=[asset_of(name) for name in table.upstream],
+        inlets=[dynamic_table_asset(name) for name in table.upstream if name in definitions.tables],
         max_active_tis_per_dag=1,
         **common,
         **callbacks,

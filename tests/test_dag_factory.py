@@ -16,10 +16,11 @@ from airflow.sdk import DAG, Asset, BaseNotifier
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_dynamic_tables import dag_factory
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
-from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
@@ -240,15 +241,31 @@ def test_tags_and_documentation(folder: Path) -> None:
 
 def test_tables_are_assets(folder: Path) -> None:
     dags = load(folder)
-    daily = Asset(name="lake.sales.daily", uri="dynamic-table://lake/sales/daily", group="dynamic-table")
+    daily = Asset("dynamic-table://lake/sales/daily", group="dynamic-table")
     assert dags[DAILY].get_task("refresh").outlets == [daily]
     assert dags[TOTALS].get_task("refresh").inlets == [daily]
-    assert [asset.name for asset in dags[DAILY].get_task("refresh").inlets] == ["lake.raw.orders"]
+    assert dags[DAILY].get_task("refresh").inlets == [], "a source is no dynamic table"
+
+
+def test_a_task_that_runs_is_stopped_by_no_asset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", TOTALS)
+    task = load(folder)[TOTALS].get_task("refresh")
+    assert isinstance(task, DynamicTableRefreshOperator)
+    assert (task.inlets, task.outlets) == ([], []), "or Airflow looks whether they are active"
+    assert task.hidden_outlets == [Asset("dynamic-table://lake/sales/totals", group="dynamic-table")]
+
+
+def test_the_obvious_spelling_is_the_asset() -> None:
+    asset, obvious = dynamic_table_asset("lake.crm.best_customers"), Asset("dynamic-table://lake/crm/best_customers")
+    assert (asset.name, asset.uri) == (obvious.name, obvious.uri)
+    with pytest.raises(ValueError, match="names no catalog"):
+        dynamic_table_asset("crm.best_customers")
 
 
 def test_any_name_is_an_asset() -> None:
-    assets = [asset_of(TableIdentifier("lake", *names)) for names in (("a.b", "c"), ("a", "b.c"), ("größe", "x/y"))]
-    assert len({asset.uri for asset in assets}) == len({asset.name for asset in assets}) == 3
+    assets = [dynamic_table_asset(TableIdentifier("lake", *names)) for names in (("a.b", "c"), ("a", "b.c"), ("größe", "x/y"))]
+    assert len({asset.uri for asset in assets}) == 3
+    assert [asset.name for asset in assets] == [asset.uri for asset in assets]
 
 
 def test_params_have_defaults_and_a_schema_for_the_form(folder: Path) -> None:
@@ -367,7 +384,7 @@ def test_a_table_with_a_fuse_has_a_second_task_that_runs_only_when_the_refresh_f
     assert totals.task_ids == ["refresh", "decide"]
     refresh, decide = totals.tasks
     assert (decide.upstream_task_ids, decide.trigger_rule) == ({"refresh"}, "all_failed")
-    assert decide.outlets == refresh.outlets == [asset_of(TableIdentifier("lake", "sales", "totals"))]
+    assert decide.outlets == refresh.outlets == [dynamic_table_asset(TableIdentifier("lake", "sales", "totals"))]
     assert (totals.max_active_runs, refresh.max_active_tis_per_dag) == (16, 1), "later refreshes do not wait for a decision"
     assert DagSerialization.to_dict(totals) == DagSerialization.to_dict(load(folder)[TOTALS])
 

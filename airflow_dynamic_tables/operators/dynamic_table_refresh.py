@@ -40,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
-from airflow_dynamic_tables.operators.reporting import report_commit
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit
 from airflow_dynamic_tables.operators.run_arguments import read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -70,7 +70,7 @@ _ABORT_SECONDS = 3
 """How long ``on_kill`` waits for the abort: Airflow sends SIGKILL five seconds after SIGTERM."""
 
 
-class DynamicTableRefreshOperator(SparkSubmitOperator):
+class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
     """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
 
     :param table: the definition.
@@ -254,4 +254,4 @@ class DynamicTableRefreshOperator(SparkSubmitOperator):
         refresh = recorded_refresh(workspace, version)
         if refresh is None and version.partitions is None:
             version = replace(version, partitions=requested_partitions(request))
-        return report_commit(context, self.outlets, version, refresh, request.schedule_time)
+        return report_commit(context, self, version, refresh, request.schedule_time)

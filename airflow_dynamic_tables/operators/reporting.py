@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import Asset, AssetAlias
+from airflow.providers.common.compat.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.dags_support.assets import asset_of
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.operators.run_arguments import run_of
 from airflow_dynamic_tables.services.maintenance.reports import CLOCK_MARGIN, missing_reports
@@ -24,12 +26,32 @@ if TYPE_CHECKING:
 LATE_EVENTS = AssetAlias(name="dynamic-tables-late-events", group="dynamic-table")
 """By this outlet a task tells of versions that are not its own: of an alias Airflow takes any number of events, of any assets."""
 
+OTHER_EVENTS = AssetAlias(name="dynamic-tables-events", group="dynamic-table")
+"""By this outlet a task tells an asset that is inactive, as another DAG gave its URI another name, and that other one."""
+
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of task instances from which Airflow takes no success, and so no event, any more."""
 
 
+class ReportsCommits(BaseOperator):
+    """An operator whose outlets hear of a commit."""
+
+    hidden_outlets: Sequence[Asset] = ()
+    """Assets that hear of it, too, and that Airflow does not look for before the task begins."""
+
+    def hide_assets(self) -> None:
+        """Declare no assets any more, where the task is about to run; they hear of the commit all the same.
+
+        Airflow does not begin a task while one of its assets is inactive, as it is when any DAG gave the same URI another name.
+        The DAGs that the scheduler knows still declare them, and so Airflow shows what comes from what.
+        """
+        self.hidden_outlets = [asset for asset in self.outlets if isinstance(asset, Asset)]
+        self.inlets = []
+        self.outlets = []
+
+
 def report_commit(
-    context: Context, outlets: Iterable[object], version: Version, refresh: Refresh | None, schedule_time: datetime | None
+    context: Context, task: ReportsCommits, version: Version, refresh: Refresh | None, schedule_time: datetime | None
 ) -> dict[str, Any]:
     """Put the report into every outlet's event.
 
@@ -38,7 +60,15 @@ def report_commit(
     """
     partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
     report = _report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token)
-    for asset in outlets:
+    for asset in task.hidden_outlets:
+        told = _told(asset)
+        if told == [asset]:
+            task.outlets = [*task.outlets, asset]
+            continue
+        task.outlets = [*task.outlets, OTHER_EVENTS]
+        for each in told:
+            context["outlet_events"][OTHER_EVENTS].add(each, report)
+    for asset in task.outlets:
         if isinstance(asset, Asset):
             context["outlet_events"][asset].extra = dict(report)
     return report
@@ -52,7 +82,8 @@ def report_missing(context: Context, workspace: Workspace) -> list[str]:
     missing = missing_reports(workspace, _reported, lambda owner: _is_over(context, owner))
     for late in missing:
         report = _report(late.version, late.rows, late.partitions, late.schedule_time, late.token)
-        context["outlet_events"][LATE_EVENTS].add(asset_of(late.table), report)
+        for asset in _told(dynamic_table_asset(late.table)):
+            context["outlet_events"][LATE_EVENTS].add(asset, report)
     return [late.token for late in missing]
 
 
@@ -75,9 +106,17 @@ def _report(
 
 def _reported(table: TableIdentifier, since: datetime) -> set[str]:
     """Tokens of the events that Airflow has of a table's asset."""
-    asset = asset_of(table)
+    asset = dynamic_table_asset(table)
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return {str((event.extra or {}).get("refresh")) for event in events}
+
+
+def _told(asset: Asset) -> list[Asset]:
+    """An asset of ours, and the other one that Airflow has active under its URI if there is one: DAGs may wait for either."""
+    active = task_runner.SUPERVISOR_COMMS.send(GetAssetByUri(uri=asset.uri))
+    if not isinstance(active, AssetResult) or active.name == asset.name:
+        return [asset]
+    return [asset, Asset(active.name, active.uri)]
 
 
 def _is_over(context: Context, owner: str) -> bool:

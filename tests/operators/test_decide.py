@@ -36,7 +36,7 @@ TABLE = """
 dynamic_tables:
 - {name: numbers, freshness: 1 day, query: SELECT 1 AS x, expectations: [{row_count: {min: 2}}]}
 """
-ASSET = Asset("default.default.numbers", uri="dynamic-table://default/default/numbers")
+ASSET = Asset("dynamic-table://default/default/numbers")
 ANSWERED = {"params_input": {}, "responded_by_user": {"id": "1", "name": "jane"}}
 
 

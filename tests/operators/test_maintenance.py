@@ -91,14 +91,14 @@ def test_a_version_that_no_task_told_of_gets_one_event(airflow: Airflow, killed:
     airflow.states[RUN] = {"refresh": "failed"}
     assert airflow.maintain()["reported"] == [killed]
     (event,) = airflow.events
-    assert (event.asset.name, event.asset.uri) == ("default.default.t", "dynamic-table://default/default/t")
+    assert (event.asset.name, event.asset.uri) == ("dynamic-table://default/default/t", "dynamic-table://default/default/t")
     assert event.extra == {"version": 1, "rows": 3, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": killed}
     assert airflow.maintain()["reported"] == []
 
 
 def test_an_event_of_the_task_itself_is_enough(airflow: Airflow, killed: str) -> None:
-    airflow.take("default.default.t", "dynamic-table://default/default/t", {"refresh": killed})
-    airflow.take("default.default.t", "dynamic-table://default/default/t", {"made": "by hand"})
+    airflow.take("dynamic-table://default/default/t", "dynamic-table://default/default/t", {"refresh": killed})
+    airflow.take("dynamic-table://default/default/t", "dynamic-table://default/default/t", {"made": "by hand"})
     airflow.states[RUN] = {"refresh": "success"}
     assert airflow.maintain()["reported"] == []
 

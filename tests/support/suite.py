@@ -23,7 +23,8 @@ NEEDS = {
 
 GROUPS = {
     "airflow": tuple(
-        f"tests/system/test_airflow_{name}.py" for name in ("backfills", "events", "faults", "quarantine", "secrets", "stack")
+        f"tests/system/test_airflow_{name}.py"
+        for name in ("assets", "backfills", "events", "faults", "quarantine", "secrets", "stack")
     ),
     "jvm": (
         "tests/catalog/hive/",

@@ -21,6 +21,7 @@ dynamic_tables:
     spark: {conn_id: spark_stand_in}
     query: SELECT x FROM told_source
 """
+ASSET = "dynamic-table://lake/events/told"
 DAG, MAINTENANCE = "dynamic_table__lake__events__told", "dynamic_tables__maintenance"
 
 KILLED_ONCE = """
@@ -37,8 +38,8 @@ if "dynamic_table__lake__events__told" in globals() and not Path("MARK").exists(
 
 
 def events(stack: Stack) -> list[dict[str, Any]]:
-    found = stack.get("/assets/events", name_pattern="lake.events.told", order_by="timestamp")["asset_events"]
-    return [event for event in found if event["name"] == "lake.events.told"]
+    found = stack.get("/assets/events", name_pattern=ASSET, order_by="timestamp")["asset_events"]
+    return [event for event in found if event["name"] == ASSET]
 
 
 def maintain(stack: Stack) -> None:

@@ -1,0 +1,48 @@
+"""Who hears of a commit: the table's asset, and another one that Airflow took first under the same URI."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_dynamic_tables.assets import dynamic_table_asset
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS, ReportsCommits, report_commit
+
+OURS = dynamic_table_asset("lake.sales.daily")
+OTHER = Asset("daily revenue", OURS.uri)
+TICK = datetime(2024, 1, 2, tzinfo=UTC)
+
+
+def told(monkeypatch: pytest.MonkeyPatch, active: Asset) -> tuple[list[Any], dict[str, list[str]]]:
+    """What a task has as outlets at its end, and the names of the assets whose events carry the report, by outlet."""
+
+    def send(msg: GetAssetByUri) -> AssetResult:
+        assert msg.uri == OURS.uri
+        return AssetResult(name=active.name, uri=active.uri, group=active.group)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    task = ReportsCommits(task_id="refresh", inlets=[OTHER], outlets=[OURS])
+    task.hide_assets()
+    assert (task.inlets, task.outlets) == ([], [])
+    events = OutletEventAccessors()
+    context: Any = {"outlet_events": events}
+    version = Version(1, "token", "s1", TICK, TICK)
+    report = report_commit(context, task, version, None, TICK)
+    of_alias = [event.dest_asset_key.name for event in events[OTHER_EVENTS].asset_alias_events if event.extra == report]
+    return task.outlets, {"own": [OURS.name] if events[OURS].extra == report else [], "alias": of_alias}
+
+
+def test_the_tables_asset_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, OURS) == ([OURS], {"own": [OURS.name], "alias": []})
+
+
+def test_an_asset_of_another_name_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told(monkeypatch, OTHER) == ([OTHER_EVENTS], {"own": [], "alias": [OURS.name, OTHER.name]})
