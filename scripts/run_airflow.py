@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 import psutil
-from demo_home import BIN, DATA, HOME, LOGS, SCALE, environment
+from demo_home import BIN, DATA, HOME, LOGS, SCALE, environment, settings, write_shell_file
 from rich.console import Console
 from tpch import write_tpch
 
@@ -32,6 +33,7 @@ COMPONENTS = (
     ("triggerer", "--skip-serve-logs"),
 )
 PASSWORDS = HOME / "airflow" / "passwords.json"
+SHELL_FILE = HOME / "env"
 FIRST_PORT = 8080
 START_SECONDS = 180
 STOP_SECONDS = 15
@@ -51,6 +53,7 @@ def main() -> int:
     write_tpch(DATA, BIN / "tpchgen-cli", SCALE)
     port = _free_port()
     environ = {**environment(), **_settings(port)}
+    write_shell_file(SHELL_FILE, {**settings(), **_settings(port)})
     console.print("Starting Airflow; the first time takes a minute ...")
     try:
         migrate = [str(BIN / "airflow"), "db", "migrate"]
@@ -170,6 +173,8 @@ def _say_where(port: int) -> None:
     console.print(f"\nAirflow is at [bold]http://127.0.0.1:{port}[/], user [bold]admin[/], password [bold]{password}[/]")
     console.print("Unpause all DAGs, and each runs for its last tick, children after their parents.")
     console.print("The orders are of 1995: trigger daily_revenue or late_shipments with schedule_time 1995-06-17 00:00:00.")
+    line = f". {shlex.quote(str(SHELL_FILE))}"
+    console.print(f"In another shell, this line first, then airflow commands work (airflow backfill create ...): [bold]{line}[/]")
     console.print(f"Logs are in {LOGS}; Ctrl-C stops Airflow.")
 
 
