@@ -30,7 +30,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     started = time.monotonic()
     if unused := settle_settings(spark, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
-        print(f"Not used of this cluster's settings, because they change what a query means: {named}")
+        print(f"Not used of this cluster's settings, because they change what a query means: {named}", flush=True)
     check_allowed(spark, plan)
     for source in plan.sources:
         bind(spark, source)

@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from py4j.java_gateway import JVMView
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
@@ -14,6 +16,12 @@ from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
 
+_LOG_LEVEL = "spark.log.level"
+"""A setting that wins over every configuration of log4j."""
+
+_SPARKS_OWN_LOG = "org/apache/spark/log4j2-defaults.properties"
+"""What Spark configures log4j by when it finds no configuration of somebody else."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one refresh; what went wrong is written beside the stage, where the worker finds it on any deploy mode."""
@@ -21,11 +29,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", required=True, metavar="URI", help="where the plan is")
     arguments = parser.parse_args(argv)
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = _session()
     try:
         return _run(spark, arguments.plan)
     finally:
         spark.stop()
+
+
+def _session() -> SparkSession:
+    """Spark's session; its log has warnings only, unless somebody configured that log."""
+    SparkContext._ensure_initialized()  # before it, nothing knows what spark-submit was told
+    builder = SparkSession.builder
+    if not SparkConf().contains(_LOG_LEVEL) and _has_default_log(SparkContext._jvm):
+        builder = builder.config(_LOG_LEVEL, "WARN")
+    spark = builder.getOrCreate()
+    context = spark.sparkContext
+    pages = f", shown at {context.uiWebUrl}" if context.uiWebUrl else ""
+    print(f"Spark application {context.applicationId} of {context.master}{pages}", flush=True)
+    return spark
+
+
+def _has_default_log(jvm: JVMView) -> bool:
+    """Whether nobody configured log4j: Spark may have done so already, or log4j itself."""
+    location = jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    return location is None or str(location).endswith(_SPARKS_OWN_LOG)
 
 
 def _run(spark: SparkSession, plan_location: str) -> int:
@@ -43,7 +70,7 @@ def _run(spark: SparkSession, plan_location: str) -> int:
         failure = JobError(words, spark.sparkContext.applicationId, isinstance(error, SchemaEvolutionError))
         write_text(spark, plan.error_location, failure.to_json())
         return 1
-    print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
+    print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes", flush=True)
     return 0
 
 

@@ -50,6 +50,35 @@ def test_a_job_leaves_its_result(plan: Plan) -> None:
     assert (result.rows, result.partitions) == (1, ({"ds": "1"},))
     assert result.application_id.startswith("local-")
     assert f"Refresh of lake.sales.t: 1 rows, 1 files, {result.bytes} bytes" in lines
+    assert f"Spark application {result.application_id} of local[2]" in lines
+    assert len(lines) < 30, "warnings only, and what Spark says before it has a log"
+
+
+LOG = """
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = MINE %m%n
+"""
+
+
+def test_who_configured_the_log_of_spark_keeps_it(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "log.properties").write_text(LOG)
+    of_log4j = f"{SETTINGS.conf['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={tmp_path}/log.properties"
+    assert any(line.startswith("MINE Successfully stopped") for line in log_of(plan, "spark.driver.extraJavaOptions", of_log4j))
+    assert any("INFO SparkContext: Successfully stopped" in line for line in log_of(plan, "spark.log.level", "INFO"))
+
+
+def log_of(plan: Plan, setting: str, value: str) -> list[str]:
+    """What Spark says until it sees that there is no plan."""
+    lines: list[str] = []
+    with pytest.raises(JobFailedError):
+        SparkSubmitRunner(SparkSettings(conf={**SETTINGS.conf, setting: value}), "local[2]", lines.append).run(
+            plan("SELECT 1"), {}
+        )
+    return lines
 
 
 def test_columns_that_do_not_fit_are_refused_before_anything_is_written(plan: Plan) -> None:
