@@ -410,19 +410,19 @@ def test_to_refresh_no_partition_is_nothing_to_do(workspace: Workspace, request_
 def test_partitions_named_by_hand_make_no_table_fresher(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "days.yaml"
     path.write_text(
-        "dynamic_tables: [{name: days, freshness: 1 day, partitioned_by: [x], query: SELECT 1 AS x,"
+        "dynamic_tables: [{name: days, freshness: 1 day, partitioned_by: [x], query: SELECT 2024 AS x,"
         " options: {partition.fields.x.date-formatter: yyyy}}]\n"
     )
     (table,) = load_definitions(path).tables.values()
-    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=PartitionSet.of([{"x": "1"}]))
-    version = run(workspace, by_hand, lambda plan: write_numbers(plan, (1,)))
+    by_hand = RefreshRequest(table, {}, MARCH, "t1", "o", partitions=PartitionSet.of([{"x": "2024"}]))
+    version = run(workspace, by_hand, lambda plan: write_numbers(plan, (2024,)))
     assert isinstance(version, Version)
     assert version.data_timestamp is None
     scheduled = replace(by_hand, token="t2", partitions=None, schedule_time=MARCH - timedelta(days=90))
     version = run(workspace, scheduled, lambda plan: write_numbers(plan, ()))
     assert isinstance(version, Version)
     assert version.data_timestamp == scheduled.schedule_time
-    version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (1,)))
+    version = run(workspace, replace(by_hand, token="t3"), lambda plan: write_numbers(plan, (2024,)))
     assert isinstance(version, Version)
     assert version.data_timestamp == scheduled.schedule_time
 
