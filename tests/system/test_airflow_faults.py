@@ -45,7 +45,11 @@ SPARK_NAP, LONG_NAP = 45_000, 3_600_000
 LIMIT = 900
 """Seconds for what takes five when the machine has nothing else to do."""
 
-DEFINITIONS = "defaults: {catalog: lake, database: faults, retries: 0, freshness: 1 day}\n"
+DEFINITIONS = """
+defaults:
+  {catalog: lake, database: faults, retries: 0, freshness: 1 day, spark: {conf: {spark.log.level: INFO}}}
+"""
+"""Spark logs what it does: that it reads the source shows only there."""
 SOURCE = """
   - name: {name}_source
     format: json

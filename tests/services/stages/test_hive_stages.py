@@ -128,6 +128,7 @@ def test_a_stage_that_was_given_up_and_is_read_all_the_same_has_landed(shop: Sho
     shop.swap(attempt)
     shop.workspace.ledger.move_stage("late", (StageState.COMMITTING,), StageState.FENCING, {"state": RefreshState.ABORTED})
     shop.workspace.ledger.move_stage("late", (StageState.FENCING,), StageState.ABORTING)
+    caplog.clear()
     with caplog.at_level(logging.ERROR):
         assert sweep(shop.workspace).completed == ("late",)
     assert caplog.records == []
