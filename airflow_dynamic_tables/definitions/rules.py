@@ -77,10 +77,7 @@ def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
         try:
             time = calendar_time(entry, declared, key)
         except OverflowError:
-            message = (
-                "no calendar has this time in UTC: it needs the years 1 to 9999; write a time in this century, or leave it out"
-            )
-            yield entry.mistake(key, message)
+            yield entry.mistake(key, _NO_CALENDAR)
         else:
             times += [time] if time else []
     if len(times) == len(_CALENDAR_KEYS) and times != sorted(times):
