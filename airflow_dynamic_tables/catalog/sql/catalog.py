@@ -16,9 +16,7 @@ from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import Store
 from airflow_dynamic_tables.catalog.sql.statistics import SqlStatistics
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables
-from airflow_dynamic_tables.catalog.values import (
-    CatalogDatabase,
-)
+from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import folder_name
