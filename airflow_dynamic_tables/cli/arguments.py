@@ -44,6 +44,7 @@ DEFINITIONS = Argument(
     "else $AIRFLOW_HOME/dags/definitions)",
     {"metavar": "PATH"},
 )
+INTO = Argument(("into",), "where to write (default: the current folder)", {"metavar": "FOLDER", "nargs": "?", "default": "."})
 CATALOGS = Argument(
     ("--catalogs",),
     "YAML file that names the catalogs (default: $DYNAMIC_TABLES_CATALOGS, else catalogs.yaml in or beside the "

@@ -10,6 +10,7 @@ from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
     DEBUG,
     DEFINITIONS,
+    INTO,
     LIMIT,
     ONE_TABLE,
     OUTPUT,
@@ -30,6 +31,14 @@ SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refr
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
 COMMANDS: tuple[Command | Group, ...] = (
+    Command(
+        "init",
+        "write a project to begin with: a table, its source, a DAG file",
+        f"{_PACKAGE}.starting.init",
+        (INTO, DEBUG),
+        "Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week "
+        "of data that ends yesterday. Prints what to type next. When one of its files exists already, it writes nothing.",
+    ),
     Command(
         "validate",
         "check the definitions and print every mistake",

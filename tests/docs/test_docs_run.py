@@ -147,6 +147,16 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
     assert missing == []
 
 
+def test_the_readme_shows_and_runs_what_init_writes_and_prints(tmp_path: Path, environment: dict[str, str]) -> None:
+    init = ["dynamic-tables", "init", "shop"]
+    told = subprocess.run(init, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    printed = told.partition("Next:\n")[2].partition("\n\n")[0]
+    blocks = _blocks(ROOT / "README.md")
+    assert [line.strip() for line in printed.splitlines()] in [block.text.splitlines() for block in blocks]
+    (declared,) = (block.text.partition("\n")[2] for block in blocks if block.language == "yaml")
+    assert declared == (tmp_path / "shop" / "dags" / "definitions" / "sales.yaml").read_text()
+
+
 def test_the_definitions_page_has_every_key() -> None:
     from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 

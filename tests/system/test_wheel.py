@@ -59,6 +59,11 @@ def test_the_console_script_works_with_its_migrations(installed: Run) -> None:
     assert installed("dynamic-tables", "history", "--output", "json").strip() == "[]"
 
 
+def test_a_new_project_is_sound(installed: Run, tmp_path: Path) -> None:
+    installed("dynamic-tables", "init", str(tmp_path / "shop"))
+    installed("dynamic-tables", "validate", "--without-spark", "--definitions", str(tmp_path / "shop" / "dags" / "definitions"))
+
+
 def test_nothing_is_taken_from_the_checkout(installed: Run) -> None:
     code = "import airflow_dynamic_tables.cli.main as main; print(main.__file__)"
     assert str(ROOT) not in installed("python", "-c", code)
