@@ -14,6 +14,7 @@ from airflow.exceptions import SerializationError
 from airflow.providers.common.compat.sdk import DAG
 
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.exceptions import DefinitionError
 
 
 def broken_files(mistakes: Iterable[Mistake]) -> list[DAG]:
@@ -55,4 +56,5 @@ class _BrokenFile(DAG):
 
     def get_serialized_fields(self) -> Any:  # type: ignore[override]  # a class method there; here it depends on the file
         """Refuse, with all mistakes of the file."""
-        raise SerializationError("\n" + "\n".join(map(str, self._mistakes)))
+        # Airflow shows a traceback, which begins with the cause: so what is wrong stands first, not after lines of Airflow's.
+        raise SerializationError("The definitions have mistakes, see above.") from DefinitionError(self._mistakes)
