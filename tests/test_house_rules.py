@@ -23,6 +23,7 @@ MAX_FILE, MAX_FUNCTION, MAX_ARGUMENTS, MAX_MODULES = 300, 40, 6, 10
 LATE_IMPORTS = {
     "definitions/loader.py": "pydantic and sqlglot take half a second, which definitions from the cache do not need",
     "definitions/queries/text.py": "sqlglot takes half a second, and names and plain queries do without",
+    "formats/iceberg/table.py": "Arrow takes more than half a second, and whoever only looks at tables does without",
     "plugins/commands.py": "every command of Airflow imports it",
 }
 """Modules that may import our own code within functions, and why."""

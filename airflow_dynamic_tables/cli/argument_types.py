@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from datetime import datetime
 
+from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
 from airflow_dynamic_tables.core.tables.partitions import parse_spec
-from airflow_dynamic_tables.services.refresh.requests import parse_schedule_time
 
 
 def schedule_time(text: str) -> datetime:

@@ -9,6 +9,7 @@ from typing import Any
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean, shown
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -17,7 +18,6 @@ from airflow_dynamic_tables.services.refresh.requests import (
     asked_time,
     in_time_zone,
     parse_partitions,
-    parse_schedule_time,
 )
 
 _ARGUMENTS = ("schedule_time", "partition", "full_refresh")

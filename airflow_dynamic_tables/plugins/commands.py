@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,32 @@ if TYPE_CHECKING:
 
 def get_cli_commands() -> list[GroupCommand]:
     """What the provider adds to ``airflow``; called by every ``airflow`` command, so nothing heavy is imported."""
-    return [GroupCommand(name="dynamic-tables", help=SUMMARY, subcommands=[_converted(command) for command in COMMANDS])]
+    return [GroupCommand(name="dynamic-tables", help=SUMMARY, subcommands=_all_converted(COMMANDS))]
 
 
-def _converted(command: Command | Group) -> ActionCommand | GroupCommand:
+class _Name(str):
+    """A name that sorts by its place: Airflow's help sorts commands by name, ours stand in the order of what people do."""
+
+    place: int
+
+    def __lt__(self, other: str) -> bool:
+        return self.place < other.place if isinstance(other, _Name) else super().__lt__(other)
+
+
+def _all_converted(commands: Sequence[Command | Group]) -> list[ActionCommand | GroupCommand]:
+    converted = []
+    for place, command in enumerate(commands):
+        name = _Name(command.name)
+        name.place = place
+        converted.append(_converted(command, name))
+    return converted
+
+
+def _converted(command: Command | Group, name: _Name) -> ActionCommand | GroupCommand:
     if isinstance(command, Group):
-        return GroupCommand(name=command.name, help=command.help, subcommands=[_converted(inner) for inner in command.commands])
+        return GroupCommand(name=name, help=command.help, subcommands=_all_converted(command.commands))
     return ActionCommand(
-        name=command.name,
+        name=name,
         help=command.help,
         description=command.description,
         func=_runner(command.function),

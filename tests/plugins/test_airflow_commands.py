@@ -12,6 +12,7 @@ from airflow.cli import cli_parser
 from airflow.cli.cli_config import DefaultHelpParser, GroupCommand
 
 from airflow_dynamic_tables.cli.command_table import COMMANDS
+from airflow_dynamic_tables.cli.main import main
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
@@ -35,6 +36,23 @@ def test_every_command_is_there() -> None:
     (group,) = get_cli_commands()
     assert [command.name for command in group.subcommands] == [command.name for command in COMMANDS]
     assert [command.name for command in group.subcommands if isinstance(command, GroupCommand)] == ["db"]
+
+
+def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser.parse_args(["dynamic-tables", "--help"])
+    airflows = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    ours = capsys.readouterr().out
+    names = [command.name for command in COMMANDS]
+    assert _commands_of(airflows, names) == _commands_of(ours, names) == names
+
+
+def _commands_of(text: str, names: list[str]) -> list[str]:
+    """The commands that lines of a help begin with."""
+    first_words = (line.split()[0] for line in text.splitlines() if line.startswith("    ") and line.split())
+    return [word for word in first_words if word in names]
 
 
 def test_a_mistake_in_the_definitions_is_exit_code_1(

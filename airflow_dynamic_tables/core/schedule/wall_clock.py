@@ -13,6 +13,14 @@ def is_ahead(time: datetime, now: datetime) -> bool:
     return time > now + APART
 
 
+def parse_schedule_time(text: str) -> datetime:
+    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive: a time on the wall, of a zone to be told.
+
+    :raises ValueError: when it is no time.
+    """
+    return datetime.fromisoformat(text.strip())
+
+
 def on_the_wall(time: datetime) -> datetime:
     """What the clock shows at that time: the same without its zone."""
     return time.replace(tzinfo=None, fold=0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table
 
@@ -31,8 +31,9 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
-from airflow_dynamic_tables.formats.iceberg.reading import first_rows
-from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 
 
 class IcebergTable(LakeTable):
@@ -44,6 +45,8 @@ class IcebergTable(LakeTable):
 
     def stage(self, token: str) -> IcebergStagedTable:
         """See :meth:`LakeTable.stage`."""
+        from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
+
         return IcebergStagedTable(self._store, self._path, token)
 
     def folder(self) -> str | None:
@@ -85,6 +88,8 @@ class IcebergTable(LakeTable):
 
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`LakeTable.sample`."""
+        from airflow_dynamic_tables.formats.iceberg.reading import first_rows
+
         table = self._filled()
         snapshot = None if version is None else int(kept_version(tables.versions(table), version, self._path).snapshot)
         return first_rows(table, snapshot, rows)

@@ -63,14 +63,6 @@ class Skipped:
     reason: Reason
 
 
-def parse_schedule_time(text: str) -> datetime:
-    """Parse ``YYYY-MM-DD HH:MM:SS`` or ISO 8601; without an offset the result is naive, see :func:`in_time_zone`.
-
-    :raises ValueError: when it is no time.
-    """
-    return datetime.fromisoformat(text.strip())
-
-
 def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
     """A time that somebody asked for, in the table's time zone when it has none.
 

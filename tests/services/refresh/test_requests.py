@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -16,7 +17,6 @@ from airflow_dynamic_tables.services.refresh.requests import (
     in_time_zone,
     latest_schedule_time,
     parse_partitions,
-    parse_schedule_time,
 )
 
 DAY = datetime(2024, 1, 2, 12, tzinfo=UTC)
