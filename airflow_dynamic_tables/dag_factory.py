@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, MutableMapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, conf
+from airflow.providers.common.compat.sdk import DAG
 from airflow.sdk import CronTriggerTimetable, TriggerRule, get_parsing_context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
@@ -19,20 +18,27 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
-from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
+from airflow_dynamic_tables.dags_support.callbacks import callbacks_of
+from airflow_dynamic_tables.dags_support.declared import (
+    DAG_SETTINGS,
+    DEFAULT_ARGS,
+    Access,
+    configured_poll_interval,
+    said,
+    task_settings,
+)
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, configured_connection
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
-from airflow_dynamic_tables.operators.reporting import ReportsCommits
+from airflow_dynamic_tables.operators.run_arguments import OF_TABLE
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
-from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
@@ -42,29 +48,10 @@ TAG = "dynamic-table"
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
 
-_DEFAULT_ARGS = {"retries": 2, "retry_delay": timedelta(minutes=5)}
-
 MAX_DECISIONS = 16
 """How many refreshes of one table may wait for somebody to decide before the table is refreshed no more."""
 
-_DAG_SETTINGS = ("dag_display_name", "dagrun_timeout", "max_consecutive_failed_dag_runs", "access_control", "owner_links")
-
-_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*_DAG_SETTINGS, *CALLBACKS))
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Where the refreshes find their state: a connection, and the catalogs file beside the definitions if there is one.
-
-    ``default_args`` are Airflow's, for what the definitions do not say.
-    """
-
-    conn_id: str = DEFAULT_CONNECTION
-    catalogs_file: Path | None = None
-    poll_interval: float = 30
-    default_args: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_dynamic_tables(
@@ -92,7 +79,7 @@ def load_dynamic_tables(
     access = Access(
         conn_id=conn_id or configured_connection(),
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
-        poll_interval=conf.getfloat("dynamic_tables", "upstream_poll_interval", fallback=30.0),
+        poll_interval=configured_poll_interval(),
         default_args=dict(default_args or {}),
     )
     wanted = get_parsing_context().dag_id
@@ -133,11 +120,7 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
     if table is None or not_supported_yet(table):
         return []
-    dag = build_dag(table, definitions, access)
-    for task in dag.tasks:
-        if isinstance(task, ReportsCommits):
-            task.hide_assets()
-    return [dag]
+    return [build_dag(table, definitions, access)]
 
 
 def _readers(definitions: Definitions) -> Readers:
@@ -159,7 +142,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     """
     access = access or Access()
     dates = {key: getattr(table, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
-    settings = {"dag_display_name": str(table.identifier), **_said(table, _DAG_SETTINGS)}
+    settings = {"dag_display_name": str(table.identifier), **said(table, DAG_SETTINGS)}
     if table.access_control:
         # Only of lists Airflow knows that they are about the DAG.
         settings["access_control"] = {role: list(permissions) for role, permissions in table.access_control.items()}
@@ -170,7 +153,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
         start_date=dates["start_date"] or START_DATE,
         end_date=dates["end_date"],
         # The dates of tasks would hold beside those of the DAG.
-        default_args={**_DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
+        default_args={**DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
         catchup=False,
         # A run waits while somebody decides; the next refresh need not.
         max_active_runs=MAX_DECISIONS if table.may_be_quarantined else 1,
@@ -187,37 +170,28 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
 
 
 def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
-    needed = definitions.needed_by(table)
-    common = {
+    common: dict[str, Any] = {
         "dag": dag,
         "catalog_conn_id": access.conn_id,
         "catalogs_file": access.catalogs_file,
         "poll_interval": access.poll_interval,
-        "outlets": [dynamic_table_asset(table.identifier)],
-        **_said(table, _TASK_SETTINGS),
     }
-    callbacks: dict[str, Any] = {**callbacks_of(table)}
     refresh = DynamicTableRefreshOperator(
-        task_id="refresh",
-        table=table,
-        sources={name: definitions.sources[name] for name in needed if name in definitions.sources},
-        parents=parents_of(needed, definitions.tables),
-        inlets=[dynamic_table_asset(name) for name in table.upstream if name in definitions.tables],
-        max_active_tis_per_dag=1,
-        **common,
-        **callbacks,
+        task_id="refresh", table=table, definitions=definitions.part_for([table]), runs=OF_TABLE, **common
     )
     if table.may_be_quarantined:
         # Of a failure everybody was told by the refresh.
-        told = {name: callbacks[name] for name in callbacks if name == "on_success_callback"}
-        told["on_failure_callback"] = None
-        decide = DecideOperator(task_id="decide", table=table.identifier, trigger_rule=TriggerRule.ALL_FAILED, **common, **told)
+        told: dict[str, Any] = {name: value for name, value in callbacks_of(table).items() if name == "on_success_callback"}
+        decide = DecideOperator(
+            task_id="decide",
+            table=table.identifier,
+            trigger_rule=TriggerRule.ALL_FAILED,
+            outlets=[dynamic_table_asset(table.identifier)],
+            **common,
+            **task_settings(table),
+            **{**told, "on_failure_callback": None},
+        )
         refresh >> decide
-
-
-def _said(table: DynamicTable, names: Iterable[str]) -> dict[str, Any]:
-    """Those of the settings that the table names."""
-    return {name: value for name in names if (value := getattr(table, name)) is not None}
 
 
 def _place_tags(identifier: TableIdentifier) -> list[str]:

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
@@ -129,11 +129,18 @@ class Cache:
         return None
 
     def load_workflow(self, tree: Tree, workflow_id: str) -> Definitions | None:
-        """Of what :meth:`store` kept: the table of that workflow and what it reads; empty when there is none."""
+        """Of what :meth:`store` kept: the tables of that workflow and what they read; empty when there are none."""
+        return self._load_part(tree, lambda header: header["workflows"].get(workflow_id, []))
+
+    def load_table(self, tree: Tree, name: str) -> Definitions | None:
+        """Of what :meth:`store` kept: the table of that full name and what it reads; empty when there is none."""
+        return self._load_part(tree, lambda header: [name] if name in header["tables"] else [])
+
+    def _load_part(self, tree: Tree, names_in: Callable[[dict[str, Any]], list[str]]) -> Definitions | None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             header, body = self._open(tree)
             if header is not None:
-                places = header["workflows"].get(workflow_id, [])
+                places = sorted({(start, end) for name in names_in(header) for start, end in header["tables"][name]})
                 lines = [json.loads(body[start:end]) for start, end in places]
                 tables = [from_plain(DynamicTable, line["table"]) for line in lines if "table" in line]
                 return _definitions(tables, [from_plain(Source, line["source"]) for line in lines if "source" in line])
@@ -151,13 +158,17 @@ class Cache:
         for identifier, line in lines.items():
             places[identifier] = (position, position + len(line))
             position += len(line) + 1
+        workflows: dict[str, list[str]] = {}
+        for table in definitions.tables.values():
+            workflows.setdefault(table.identifier.workflow_id, []).append(str(table.identifier))
         header = {
             "versions": _versions(),
             "written": time.time_ns(),
             "stamps": tree.stamps,
             "mistakes": [(str(item.path), item.line, item.column, item.message) for item in mistakes],
-            "workflows": {
-                table.identifier.workflow_id: [
+            "workflows": workflows,
+            "tables": {
+                str(table.identifier): [
                     places[identifier] for identifier in (table.identifier, *definitions.needed_by(table)) if identifier in places
                 ]
                 for table in definitions.tables.values()

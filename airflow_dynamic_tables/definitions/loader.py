@@ -90,13 +90,20 @@ def load_task_definitions(
         return cached
     every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
     table = _of_workflow(every, workflow_id)
-    if table is None:
-        return Definitions()
-    read = (table.identifier, *every.needed_by(table))
-    return Definitions(
-        {identifier: every.tables[identifier] for identifier in read if identifier in every.tables},
-        {identifier: every.sources[identifier] for identifier in read if identifier in every.sources},
-    )
+    return Definitions() if table is None else every.part_for([table])
+
+
+def load_table_definitions(
+    path: Path, name: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
+) -> Definitions:
+    """As :func:`load_task_definitions`, for the table of that full name."""
+    cache = cache or Cache.of_user()
+    cached = cache.load_table(Tree.scan(path, find_files(path).files, scope, allowed), name)
+    if cached is not None:
+        return cached
+    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
+    tables = [table for table in every.tables.values() if str(table.identifier) == name]
+    return every.part_for(tables)
 
 
 def load_table_for_task(

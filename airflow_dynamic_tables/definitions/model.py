@@ -140,6 +140,14 @@ class Definitions:
             return table.upstream
         return (*self.sources, *(name for name in self.tables if name != table.identifier))
 
+    def part_for(self, tables: Iterable[DynamicTable]) -> Definitions:
+        """Those tables, and the definitions that their refreshes need."""
+        read = {name: None for table in tables for name in (table.identifier, *self.needed_by(table))}
+        return Definitions(
+            {identifier: self.tables[identifier] for identifier in read if identifier in self.tables},
+            {identifier: self.sources[identifier] for identifier in read if identifier in self.sources},
+        )
+
     def upstream_closure(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
         """Everything that table depends on, directly or not: dynamic tables and sources, sorted; not itself."""
         above: set[TableIdentifier] = set()

@@ -24,11 +24,11 @@ from airflow.providers.common.compat.sdk import (
     BaseHook,
 )
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.dags_support.declared import DEFAULT_ARGS, configured_poll_interval, look_up, refresh_settings
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
@@ -38,19 +38,20 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
     UpstreamError,
 )
-from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit
-from airflow_dynamic_tables.operators.run_arguments import read_request
+from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
+from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long, what_is_missing
-from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.refresh.upstream import Parent, parents_of, pending, waited_too_long, what_is_missing
+from airflow_dynamic_tables.services.settings import Settings, find_catalogs_file
 from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
@@ -70,16 +71,28 @@ _ABORT_SECONDS = 3
 """How long ``on_kill`` waits for the abort: Airflow sends SIGKILL five seconds after SIGTERM."""
 
 
+_NOT_MAPPED = (
+    "A refresh cannot be mapped: its definition, its asset and its lease are those of one task. Write one task for each table, "
+    "in a loop, for example."
+)
+
+
 class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
     """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
 
-    :param table: the definition.
-    :param sources: definitions of the tables it reads that nobody here refreshes.
-    :param parents: the dynamic tables it reads, or may read through views of catalogs.
-    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
-    :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds between two looks at parents it waits for.
-    :param kwargs: what else an operator takes; callbacks come beside those of this operator, never instead.
+    The definition says how: pool, retries, callbacks, Spark. The table's asset is an outlet.
+
+    :param table: its full name, or the definition itself.
+    :param definitions: the definitions file or folder that has it, which is read while the DAG is made; or all that its refresh
+        needs of them.
+    :param catalog_conn_id: Airflow connection of type ``dynamic_tables``; default: option ``connection`` of section
+        ``dynamic_tables``.
+    :param catalogs_file: default: the one in the folder of the definitions or beside it.
+    :param poll_interval: seconds between two looks at parents it waits for; default: option ``upstream_poll_interval``.
+    :param runs: how the runs of the DAG are read; default: as those of a DAG of yours.
+    :param kwargs: what else an operator takes: what the definition says gives way to it, but outlets, inlets and callbacks come
+        beside those of this operator, never instead.
+    :raises DynamicTableError: when the definition cannot be read or understood.
     """
 
     ui_color = "#e4f4f8"
@@ -87,30 +100,41 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
     def __init__(
         self,
         *,
-        table: DynamicTable,
-        sources: Mapping[TableIdentifier, Source],
-        parents: Sequence[Parent] = (),
-        catalog_conn_id: str = DEFAULT_CONNECTION,
+        table: str | DynamicTable,
+        definitions: str | Path | Definitions,
+        catalog_conn_id: str | None = None,
         catalogs_file: Path | None = None,
-        poll_interval: float = 30,
+        poll_interval: float | None = None,
+        runs: Runs = OF_OTHERS,
         **kwargs: Any,
     ) -> None:
-        spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
-        defaults = kwargs.get("default_args") or {}
-        # Spark's own hook adds to the conf.
-        spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
-        callbacks = beside_ours({**defaults, **kwargs})
-        # A durable job would be found again by a later try, whose stage it does not write to.
-        super().__init__(**{"name": str(table.identifier), "durable": False, **spark, **kwargs, **callbacks})
+        if not isinstance(definitions, Definitions):
+            catalogs_file = catalogs_file or find_catalogs_file(Path(definitions))
+            table, definitions = look_up(table, definitions, catalogs_file)
+        elif not isinstance(table, DynamicTable):
+            table = named_table(definitions, table)
+        super().__init__(**_arguments(table, definitions, kwargs))
         self.table = table
-        self.sources = sources
-        self.parents = tuple(parents)
-        self.catalog_conn_id = catalog_conn_id
+        needed = definitions.needed_by(table)
+        self.sources = {name: definitions.sources[name] for name in needed if name in definitions.sources}
+        self.parents = parents_of(needed, definitions.tables)
+        self.catalog_conn_id = catalog_conn_id or configured_connection()
         self.catalogs_file = catalogs_file
-        self.poll_interval = poll_interval
+        self.poll_interval = configured_poll_interval() if poll_interval is None else poll_interval
+        self.runs = runs
         self._settings: Settings | None = None
         self._token: str | None = None
         self._killed = False
+        if self.get_closest_mapped_task_group() is not None:
+            raise ConfigurationError(f"{self.task_id}: {_NOT_MAPPED}")
+
+    @classmethod
+    def partial(cls, **_kwargs: Any) -> NoReturn:
+        """Refuse to be mapped.
+
+        :raises ConfigurationError: always.
+        """
+        raise ConfigurationError(_NOT_MAPPED)
 
     def catalog_hook(self) -> DynamicTableCatalogHook:
         """The hook to ledger and catalogs."""
@@ -168,7 +192,7 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
             raise kind(str(error)) from None
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
-        request = read_request(context, self.table, self.sources)
+        request = read_request(context, self.table, self.sources, self.runs)
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
@@ -255,3 +279,19 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
         if refresh is None and version.partitions is None:
             version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self, version, refresh, request.schedule_time)
+
+
+def _arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What Airflow's operator is made with: what is given, then what the definition says, then defaults, ours last."""
+    defaults = given.get("default_args") or {}
+    said = refresh_settings(table)
+    spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
+    # Spark's own hook adds to the conf.
+    spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
+    outlets = [dynamic_table_asset(table.identifier)]
+    inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
+    beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
+    ours = {name: value for name, value in DEFAULT_ARGS.items() if name not in defaults}
+    # A durable job would be found again by a later try, whose stage it does not write to.
+    fixed = {"name": str(table.identifier), "durable": False}
+    return {**ours, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

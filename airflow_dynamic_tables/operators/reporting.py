@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import Asset, AssetAlias, BaseOperator
+from airflow.providers.common.compat.sdk import Asset, AssetAlias, BaseOperator, get_parsing_context
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
-from airflow_dynamic_tables.assets import dynamic_table_asset
+from airflow_dynamic_tables.assets import dynamic_table_asset, is_dynamic_table
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -39,15 +39,20 @@ class ReportsCommits(BaseOperator):
     hidden_outlets: Sequence[Asset] = ()
     """Assets that hear of it, too, and that Airflow does not look for before the task begins."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if get_parsing_context().dag_id is not None:
+            self.hide_assets()
+
     def hide_assets(self) -> None:
-        """Declare no assets any more, where the task is about to run; they hear of the commit all the same.
+        """Declare no tables as assets any more, where the task is about to run; they hear of the commit all the same.
 
         Airflow does not begin a task while one of its assets is inactive, as it is when any DAG gave the same URI another name.
         The DAGs that the scheduler knows still declare them, and so Airflow shows what comes from what.
         """
-        self.hidden_outlets = [asset for asset in self.outlets if isinstance(asset, Asset)]
-        self.inlets = []
-        self.outlets = []
+        self.hidden_outlets = [asset for asset in self.outlets if is_dynamic_table(asset)]
+        self.inlets = [asset for asset in self.inlets if not is_dynamic_table(asset)]
+        self.outlets = [asset for asset in self.outlets if not is_dynamic_table(asset)]
 
 
 def report_commit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     asked_time,
     in_time_zone,
+    latest_schedule_time,
     parse_partitions,
 )
 
@@ -24,12 +26,34 @@ _ARGUMENTS = ("schedule_time", "partition", "full_refresh")
 """Keys of a run's conf, and params of its DAG."""
 
 
-def read_request(context: Mapping[str, Any], table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> RefreshRequest:
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How the runs of a DAG are read, which depends on whose DAG it is.
+
+    ``keys`` may stand in their conf; ``None``: any, as somebody else reads it, too. With ``by_ticks`` a run is for the newest
+    tick of the table that is not after its date; otherwise for that date.
+    """
+
+    keys: tuple[str, ...] | None
+    by_ticks: bool
+
+
+OF_TABLE = Runs(keys=_ARGUMENTS, by_ticks=False)
+"""Runs of a DAG that is the table's own."""
+
+OF_OTHERS = Runs(keys=None, by_ticks=True)
+"""Runs of a DAG that somebody wrote."""
+
+
+def read_request(
+    context: Mapping[str, Any], table: DynamicTable, sources: Mapping[TableIdentifier, Source], runs: Runs = OF_TABLE
+) -> RefreshRequest:
     """The refresh that a task is to do, from the task's context.
 
     :raises ConfigurationError: names the argument, and what is wrong with it.
     """
-    _check_keys(context)
+    if runs.keys is not None:
+        _check_keys(context, runs.keys)
     partitions = _partitions(_asked(context, "partition"))
     full_refresh = _asked(context, "full_refresh")
     if not isinstance(full_refresh, bool | None):
@@ -38,7 +62,7 @@ def read_request(context: Mapping[str, Any], table: DynamicTable, sources: Mappi
     return RefreshRequest(
         table=table,
         sources=sources,
-        schedule_time=_schedule_time(context, table),
+        schedule_time=_schedule_time(context, table, runs),
         token=str(ti.id),
         owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
         is_reported=True,
@@ -71,14 +95,14 @@ def _conf(context: Mapping[str, Any]) -> Mapping[str, Any]:
     return conf or {}
 
 
-def _check_keys(context: Mapping[str, Any]) -> None:
+def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
     """Refuse a mistyped key: without it, the run would refresh something else than was asked for, and be green.
 
     :raises ConfigurationError: names the key, and the legal ones.
     """
     for key in _conf(context):
-        if key not in _ARGUMENTS:
-            hint = did_you_mean(str(key), _ARGUMENTS) or f"; legal are {', '.join(_ARGUMENTS)}"
+        if key not in legal:
+            hint = did_you_mean(str(key), legal) or f"; legal are {', '.join(legal)}"
             raise ConfigurationError(f"The conf of this run has an unknown key {_shown(key)}{hint}.")
 
 
@@ -89,10 +113,11 @@ def _asked(context: Mapping[str, Any], name: str) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _schedule_time(context: Mapping[str, Any], table: DynamicTable) -> datetime:
+def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> datetime:
     asked = _asked(context, "schedule_time")
     if asked is None:
-        return in_time_zone(_date_of_the_run(context), table)
+        date = in_time_zone(_date_of_the_run(context), table)
+        return latest_schedule_time(table, date) if runs.by_ticks else date
     try:
         time = parse_schedule_time(_text("schedule_time", asked))
     except ValueError as error:

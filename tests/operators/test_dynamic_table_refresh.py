@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +16,19 @@ from typing import Any
 
 import psycopg
 import pytest
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG, Asset, task_group
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from airflow_dynamic_tables.assets import dynamic_table_asset
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
-from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.postgres import PostgresServer
@@ -60,13 +63,18 @@ def operator_of(home: Path, name: str = "child", connection: str = "local", **op
     definitions = load_definitions(path)
     table = definitions.table(name)
     assert table is not None
-    parents = parents_of(table.upstream, definitions.tables)
-    return DynamicTableRefreshOperator(task_id="refresh", table=table, sources={}, parents=parents, **options)
+    return DynamicTableRefreshOperator(task_id="refresh", table=table, definitions=definitions, **options)
 
 
 def context() -> dict[str, Any]:
     ti = SimpleNamespace(id="token", dag_id="dag", run_id="run", task_id="refresh")
-    return {"ti": ti, "dag_run": SimpleNamespace(conf={}), "params": {}, "logical_date": TICK}
+    return {
+        "ti": ti,
+        "dag_run": SimpleNamespace(conf={}),
+        "params": {},
+        "logical_date": TICK,
+        "outlet_events": OutletEventAccessors(),
+    }
 
 
 def failure_of(operator: DynamicTableRefreshOperator) -> AirflowException:
@@ -92,6 +100,123 @@ def test_callbacks_of_a_dag_of_ones_own_come_beside_ours(home: Path) -> None:
 
 def callbacks(operator: DynamicTableRefreshOperator, event: str) -> list[Any]:
     return list(getattr(operator, event))
+
+
+NAMED = """
+defaults: {catalog: lake, database: sales, spark: {conn_id: local}}
+sources: [{name: orders, format: parquet, path: /orders, schema: "x INT"}]
+dynamic_tables:
+- {name: daily, freshness: 1 day, query: SELECT x FROM orders, pool: spark, queue: big, on_failure_callback: "os:getcwd"}
+- {name: hourly, freshness: 1 hour, query: SELECT x FROM daily}
+"""
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    """A folder of definitions."""
+    folder = home / "definitions"
+    folder.mkdir()
+    (folder / "sales.yaml").write_text(NAMED)
+    return folder
+
+
+def named(table: Any, folder: Path, **options: Any) -> DynamicTableRefreshOperator:
+    return DynamicTableRefreshOperator(**{"task_id": "refresh", "table": table, "definitions": folder, **options})
+
+
+@pytest.mark.parametrize("name", ["lake.sales.daily", "sales.daily", "daily"])
+def test_a_name_and_a_folder_are_enough(folder: Path, name: str) -> None:
+    with DAG("own", default_args={"queue": "small", "owner": "jane"}):
+        operator = named(name, folder)
+        given = named(name, folder, task_id="given", pool="other", retries=7, outlets=[Asset("mine")], conf={"spark.a": "b"})
+    daily = dynamic_table_asset("lake.sales.daily")
+    assert str(operator.table.identifier) == "lake.sales.daily"
+    assert [str(source) for source in operator.sources] == ["lake.sales.orders"]
+    assert (operator.pool, operator.queue, operator.owner, operator._conn_id) == ("spark", "big", "jane", "local")
+    assert (operator.retries, operator.retry_delay, operator.max_active_tis_per_dag) == (2, timedelta(minutes=5), 1)
+    assert callbacks(operator, "on_failure_callback") == [os.getcwd, abort_refresh]
+    assert (operator.outlets, operator.inlets) == ([daily], [])
+    assert (given.pool, given.retries, given.outlets, given.conf) == ("other", 7, [daily, Asset("mine")], {"spark.a": "b"})
+
+
+def test_a_named_child_waits_for_its_parents(folder: Path) -> None:
+    operator = named("lake.sales.hourly", folder)
+    assert [str(parent.identifier) for parent in operator.parents] == ["lake.sales.daily"]
+    assert operator.inlets == [dynamic_table_asset("lake.sales.daily")]
+    assert deferral_of(operator).trigger.schedule_time == TICK.isoformat()
+
+
+def test_a_run_of_another_dag_is_for_the_tables_newest_tick(folder: Path) -> None:
+    operator = named("lake.sales.hourly", folder)
+    own = SimpleNamespace(conf={"of_others": 1}, run_after=TICK + timedelta(hours=3, minutes=17))
+    asked = {**context(), "logical_date": None, "dag_run": own}
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(asked)
+    assert deferred.value.trigger.schedule_time == (TICK + timedelta(hours=3)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lake.sales.dayly", "did you mean lake.sales.daily?"),
+        ("nothing.at.all", "No dynamic table nothing.at.all is defined"),
+        ("a.b.c.d", "No dynamic table a.b.c.d is defined"),
+        ("{{ params.table }}", "is not known before a run"),
+        (["lake.sales.daily"], "is not known before a run"),
+        ("", "table=''"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_where_the_dag_is_made(folder: Path, name: object, message: str) -> None:
+    with pytest.raises(DynamicTableError) as refused:
+        named(name, folder)
+    assert message in str(refused.value)
+
+
+def test_a_mistake_in_the_definition_is_told_with_its_place(folder: Path) -> None:
+    (folder / "broken.yaml").write_text("dynamic_tables:\n- {name: lake.sales.broken, freshnes: 1 day, query: SELECT 1 AS x}\n")
+    assert str(named("lake.sales.daily", folder).table.identifier) == "lake.sales.daily", "it has no mistake itself"
+    for name in ("lake.sales.broken", "broken"):
+        with pytest.raises(DefinitionError) as refused:
+            named(name, folder)
+        assert f"{folder}/broken.yaml:2:29: unknown key 'freshnes'" in str(refused.value)
+    (folder / "sales.yaml").write_text(NAMED.replace("os:getcwd", "os:nowhere"))
+    with pytest.raises(DefinitionError, match=r"sales\.yaml:5:1: lake\.sales\.daily: on_failure_callback: 'os:nowhere' cannot"):
+        named("lake.sales.daily", folder)
+
+
+def test_a_refresh_is_not_mapped(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be mapped"):
+        DynamicTableRefreshOperator.partial(task_id="refresh", definitions=folder).expand(table=["lake.sales.daily"])
+
+    @task_group
+    def each(day: str) -> None:
+        named("lake.sales.daily", folder, task_id=f"refresh_{len(str(day)) > 0}")
+
+    with DAG("own"), pytest.raises(ConfigurationError, match="cannot be mapped"):
+        each.expand(day=["2024-01-01", "2024-01-02"])
+
+
+def test_the_same_table_is_refreshed_by_one_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a DAG of one's own while its own DAG, or the command line, is at it: the ledger has one lease."""
+    first, second = named("lake.sales.daily", folder), named("daily", folder, task_id="again")
+    (folder.parent / "orders").mkdir()
+    sources = {name: replace(source, path=str(folder.parent / "orders")) for name, source in first.sources.items()}
+    first.sources = second.sources = sources
+    refused: list[str] = []
+
+    def meanwhile(_context: object, _workspace: object, plan: RefreshPlan) -> None:
+        with pytest.raises(AirflowException) as error:
+            second.execute(other)
+        refused.append(str(error.value))
+        assert not isinstance(error.value, AirflowFailException), "another try may find the lease free"
+        write_numbers(plan)
+
+    other: Any = {**context(), "ti": SimpleNamespace(id="other", dag_id="own", run_id="run", task_id="again")}
+    monkeypatch.setattr(first, "_submit", meanwhile)
+    monkeypatch.setattr(second, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+    assert first.execute(context())["version"] == 1
+    assert "is being refreshed" in refused[0]
+    assert second.execute(other)["version"] == 2
 
 
 def test_an_unknown_spark_connection_does_not_become_yarn(home: Path) -> None:
@@ -226,7 +351,7 @@ def test_passwords_are_in_the_environment_while_spark_runs_and_no_longer(home: P
     definitions = load_definitions(home / "shop.yaml")
     (table,) = definitions.tables.values()
     operator = DynamicTableRefreshOperator(
-        task_id="refresh", table=table, sources=definitions.sources, catalogs_file=home / "catalogs.yaml"
+        task_id="refresh", table=table, definitions=definitions, catalogs_file=home / "catalogs.yaml"
     )
     before = dict(os.environ)
     assert str(failure_of(operator)) == "spark-submit ended with code 1: refused"
@@ -299,11 +424,11 @@ def test_a_ledger_that_is_away_right_after_the_commit_does_not_make_it_fail(home
     monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
     monkeypatch.setattr("airflow_dynamic_tables.services.workspace.SqlLedger", Outage)
     monkeypatch.setattr("airflow_dynamic_tables.services.refresh.running.trace", strike)
-    events: dict[Asset, Any] = {asset: SimpleNamespace(extra={})}
+    events = OutletEventAccessors()
     told: dict[str, Any] = {"version": 1, "rows": None, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": "token"}
     asked: Any = {**context(), "outlet_events": events}
     assert operator.execute(asked) == told
-    assert events[asset].extra == told
+    assert events[asset].extra == events[dynamic_table_asset("default.default.parent")].extra == told
 
     away.clear()
     complete_refresh({**context(), "task": operator})

@@ -79,8 +79,9 @@ def killed(tmp_path: Path, workspace: Workspace) -> str:
     """The token of a task that was killed between its commit and its end."""
     path = tmp_path / "tables.yaml"
     path.write_text("dynamic_tables:\n- {name: t, freshness: 1 day, query: SELECT 1 AS x}\n")
-    (table,) = load_definitions(path).tables.values()
-    operator = DynamicTableRefreshOperator(task_id="refresh", table=table, sources={})
+    definitions = load_definitions(path)
+    (table,) = definitions.tables.values()
+    operator = DynamicTableRefreshOperator(task_id="refresh", table=table, definitions=definitions)
     ti = SimpleNamespace(id="token", dag_id=table.identifier.workflow_id, run_id=RUN, task_id="refresh")
     request = read_request({"ti": ti, "logical_date": TICK}, operator.table, operator.sources)
     run(workspace, request, write_numbers)

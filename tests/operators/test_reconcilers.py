@@ -27,8 +27,9 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DynamicTableRef
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     path = tmp_path / "tables.yaml"
     path.write_text("dynamic_tables:\n- {name: t, freshness: 1 day, query: SELECT 1 AS x}\n")
-    (table,) = load_definitions(path).tables.values()
-    return DynamicTableRefreshOperator(task_id="refresh", table=table, sources={})
+    definitions = load_definitions(path)
+    (table,) = definitions.tables.values()
+    return DynamicTableRefreshOperator(task_id="refresh", table=table, definitions=definitions)
 
 
 @pytest.fixture

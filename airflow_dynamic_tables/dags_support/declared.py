@@ -1,0 +1,118 @@
+"""A table by its name: its definition looked up, and what that says of the tasks that refresh it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_dynamic_tables.core.identifiers import split_name
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.services.names import named_table, names_scope
+from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
+from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
+
+DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
+"""What holds for the tasks of a table where neither its definition nor anybody else says so."""
+
+DAG_SETTINGS = ("dag_display_name", "dagrun_timeout", "max_consecutive_failed_dag_runs", "access_control", "owner_links")
+"""The settings of a definition that concern a DAG; the others concern tasks."""
+
+_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *CALLBACKS))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where refreshes find their state: a connection, and the catalogs file beside the definitions if there is one.
+
+    ``default_args`` are Airflow's, for what the definitions do not say.
+    """
+
+    conn_id: str = DEFAULT_CONNECTION
+    catalogs_file: Path | None = None
+    poll_interval: float = 30
+    default_args: Mapping[str, Any] = field(default_factory=dict)
+
+
+def said(table: DynamicTable, names: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the settings that the table names."""
+    return {name: value for name in names if (value := getattr(table, name)) is not None}
+
+
+def task_settings(table: DynamicTable) -> dict[str, Any]:
+    """What the definition says of its tasks, as arguments of operators; without callbacks."""
+    return said(table, _TASK_SETTINGS)
+
+
+def refresh_settings(table: DynamicTable) -> dict[str, Any]:
+    """What the definition says of its task ``refresh``, callbacks included, as arguments of the operator.
+
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.dags_support.callbacks.callbacks_of`.
+    """
+    return {"max_active_tis_per_dag": 1, **task_settings(table), **callbacks_of(table)}
+
+
+def configured_poll_interval() -> float:
+    """Seconds between two looks at parents that a refresh waits for, as Airflow is configured."""
+    return float(conf.get("dynamic_tables", "upstream_poll_interval", fallback="30"))
+
+
+def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -> tuple[DynamicTable, Definitions]:
+    """A table, and the definitions that its refresh needs. With a warm cache nothing else is read.
+
+    :param name: one that can be known while DAGs are made, as a rule the full one.
+    :param definitions: a definitions file or folder.
+    :param catalogs_file: says which names are completed; default: the one in the folder of the definitions or beside it.
+    :raises ConfigurationError: when it is a template, or no name.
+    :raises DefinitionError: when it is not there while files have mistakes; with all mistakes of all files.
+    :raises TableNotFoundError: when nobody defines it.
+    """
+    if not isinstance(name, str) or "{{" in name or "{%" in name:
+        raise ConfigurationError(
+            f"table={name!r} is not known before a run: the definition is read when the DAG is made, so write "
+            "the full name of one table, such as 'lake.sales.daily_revenue', and one task for each table."
+        )
+    path = Path(definitions)
+    scope = names_scope(os.environ, catalogs_file or find_catalogs_file(path))
+    allowed = allowed_in(os.environ)
+    try:
+        is_full = len(split_name(name)) == 3
+    except ValueError as error:
+        raise ConfigurationError(f"table={name!r}: {error}.") from error
+    if is_full:
+        needed = load_table_definitions(path, name, scope=scope, allowed=allowed)
+        if (table := needed.table(name)) is not None:
+            return _refreshable(table), needed
+    every, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed)
+    try:
+        return _refreshable(named_table(every, name)), every
+    except TableNotFoundError:
+        if mistakes:
+            # One of them may be why.
+            raise DefinitionError(mistakes) from None
+        raise
+
+
+def _refreshable(table: DynamicTable) -> DynamicTable:
+    """Itself.
+
+    :raises DefinitionError: when nothing refreshes such a table, or its callbacks cannot be imported.
+    """
+    problem = not_supported_yet(table)
+    try:
+        callbacks_of(table)
+    except ConfigurationError as error:
+        problem = str(error)
+    if problem:
+        raise DefinitionError((Mistake(table.path, table.line, 1, f"{table.identifier}: {problem}"),))
+    return table
