@@ -90,16 +90,7 @@ def _applies(option: str, declared: TableDeclaration) -> bool:
 
 
 def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
-    default = entry.defaults.spark
-    own = declared.spark
-    return SparkSettings(
-        **{
-            **default.model_dump(exclude_none=True),
-            **own.model_dump(exclude_none=True),
-            "conf": {**default.conf, **own.conf},
-            "env_vars": {**default.env_vars, **own.env_vars},
-        }
-    )
+    return SparkSettings(**declared.spark.over(entry.defaults.spark).model_dump(exclude_none=True))
 
 
 def _retention(entry: Entry, declared: TableDeclaration) -> Retention:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
@@ -36,6 +36,27 @@ class QueryText:
         if self.file is not None:
             return Mistake(self.file, *line_and_column(self.text, offset), message)
         return self.document.text_mistake(self.location, offset, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds for the entries of a file: what its folders say and what it says itself, merged, without the keys in
+    ``dropped``, which are wrong. ``broken`` is the nearest file whose defaults have mistakes.
+    """
+
+    declaration: DefaultsDeclaration = field(default_factory=DefaultsDeclaration)
+    dropped: frozenset[str] = frozenset()
+    broken: Path | None = None
+
+    def below(self, farther: Defaults) -> Defaults:
+        """Both together; these are the nearer ones."""
+        declaration = self.declaration.over(farther.declaration)
+        return Defaults(declaration, self.dropped | farther.dropped, self.broken or farther.broken)
+
+    @property
+    def tell_names(self) -> bool:
+        """Whether short names can be told in full; not when a key that is wrong may have been meant for that."""
+        return self.dropped <= set(DefaultsDeclaration.model_fields) - {"catalog", "database"}
 
 
 @dataclass(frozen=True, slots=True)

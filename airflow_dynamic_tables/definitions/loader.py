@@ -13,7 +13,7 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, is_defaults_file
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 _SUFFIXES = (".yaml", ".yml")
@@ -127,12 +127,21 @@ class Found:
 
 
 def find_files(path: Path) -> Found:
-    """The path itself, or all YAML files below it that are not hidden."""
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where it may not look
-        return Found([path], [])
+    """The path itself and the defaults of its folder, or all YAML files below it that are not hidden."""
     mistakes: list[Mistake] = []
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where it may not look
+        return Found([path, *_defaults_beside(path)], mistakes)
     files = sorted(_walk(str(path), mistakes))
     return Found([Path(file) for file in files], mistakes)
+
+
+def _defaults_beside(path: Path) -> list[Path]:
+    """Nobody knows of one file how far up its folders are folders of definitions."""
+    try:
+        names = os.listdir(path.parent)  # noqa: PTH208 - as everywhere here, paths as text
+    except OSError:
+        return []
+    return [path.parent / name for name in sorted(names) if is_defaults_file(name) and name != path.name]
 
 
 def _walk(top: str, mistakes: list[Mistake]) -> Iterator[str]:
@@ -151,8 +160,12 @@ def _walk(top: str, mistakes: list[Mistake]) -> Iterator[str]:
                 with _told(entry.path, mistakes):
                     if entry.is_dir():
                         folders.append((entry.path, above | {real}))
-                    elif entry.name.endswith(_SUFFIXES) and entry.name not in _OTHER_FILES:
+                    elif _is_read(entry.name):
                         yield entry.path
+
+
+def _is_read(name: str) -> bool:
+    return (name.endswith(_SUFFIXES) and name not in _OTHER_FILES) or is_defaults_file(name)
 
 
 @contextmanager

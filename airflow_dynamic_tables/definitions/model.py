@@ -17,6 +17,14 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
+DEFAULTS_FILE = "defaults.yaml"
+"""The file of a folder that says what holds for all tables below it."""
+
+
+def is_defaults_file(name: str) -> bool:
+    """Whether a file has that name, or one that somebody may take for it."""
+    return name.lower() in (DEFAULTS_FILE, "defaults.yml")
+
 
 @dataclass(frozen=True, slots=True)
 class Callback:

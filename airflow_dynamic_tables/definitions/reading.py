@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
-from airflow_dynamic_tables.definitions.declarations.file import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry, QueryText
-from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryText
+from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
 from airflow_dynamic_tables.definitions.validating import validate
@@ -39,37 +39,76 @@ _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects entries and mistakes of all files, the query files that were read, and names that broken parts declare."""
+    """Collects entries and mistakes of all files, the query files that were read, and names that broken parts declare.
+
+    ``folders`` has the defaults of each folder that says some, for all files below it.
+    """
 
     root: Path
     fallback: tuple[str, str]
+    folders: dict[Path, Defaults] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mistakes: Mistakes = field(default_factory=Mistakes)
     query_files: list[Path] = field(default_factory=list)
     missing_names: set[str] = field(default_factory=set)
 
+    def read_defaults(self, path: Path) -> None:
+        """Read the defaults of a folder; whatever is wrong with them, no table below it is sound."""
+        self.folders[path.parent] = Defaults(dropped=frozenset({"catalog"}), broken=path)
+        if path.name != DEFAULTS_FILE:
+            message = f"the defaults of a folder stand in {DEFAULTS_FILE!r}; rename this file, to something else if it has tables"
+            self.mistakes.add([Mistake(path, 1, 1, message)])
+            return
+        document = self._document(path, "'defaults'")
+        if document is None:
+            return
+        others = [key for key in document.data if key != "defaults"]
+        for key in others[: MISTAKES_PER_FILE + 1]:
+            where = "below 'defaults'" if key in DefaultsDeclaration.model_fields else "into another file"
+            message = f"{key!r} cannot stand here: {DEFAULTS_FILE} has only the key 'defaults'; move it {where}"
+            self.mistakes.add([document.key_mistake((key,), message)])
+        if not others:
+            self.folders[path.parent] = self._defaults(document)
+
     def read_file(self, path: Path) -> None:
+        """Read sources, views and tables."""
+        document = self._document(path, "'dynamic_tables' or 'sources'")
+        if document is not None:
+            self._read_document(document, document.data)
+
+    def _document(self, path: Path, content: str) -> Document | None:
+        """A file that holds a mapping."""
         text, mistakes = read_text(path)
         self.mistakes.add(mistakes)
         if text is None:
-            return
-        document, mistakes = parse_document(path, text, "'dynamic_tables' or 'sources'")
+            return None
+        document, mistakes = parse_document(path, text, content)
         self.mistakes.add(mistakes)
         if document is None:
             self.missing_names |= {name.strip("`").rpartition(".")[2].lower() for name in _NAME.findall(text)}
         elif not isinstance(document.data, dict):
             self.mistakes.add([document.mistake((), f"a definitions file is a mapping with the keys {', '.join(_KEYS)}")])
-        else:
-            self._read_document(document, document.data)
+            return None
+        return document
+
+    def _defaults(self, document: Document) -> Defaults:
+        """What a file says for all its entries."""
+        data = document.data.get("defaults", {})
+        declared, mistakes = validate(DefaultsDeclaration, data, document, ("defaults",))
+        self.mistakes.add(mistakes)
+        if declared is None:
+            return Defaults(dropped=frozenset({"catalog"}), broken=document.path)
+        return Defaults(declared, frozenset(_dropped(data, declared)), document.path if mistakes else None)
 
     def _read_document(self, document: Document, data: Mapping[str, Any]) -> None:
         unknown = [key for key in data if key not in _KEYS]
         for key in unknown[: MISTAKES_PER_FILE + 1]:
             message = f"unknown key {key!r}{did_you_mean(key, _KEYS) or '; legal are ' + ', '.join(_KEYS)}"
             self.mistakes.add([document.key_mistake((key,), message)])
-        declared, mistakes = validate(DefaultsDeclaration, data.get("defaults", {}), document, ("defaults",))
-        self.mistakes.add(mistakes)
-        defaults = declared or DefaultsDeclaration()
+        defaults = self._all_defaults(document)
+        if defaults.broken not in (None, document.path) and data.get("dynamic_tables"):
+            message = f"these tables are left out: their defaults in {defaults.broken} have mistakes"
+            self.mistakes.add([document.key_mistake(("dynamic_tables",), message)])
         for section, model in _SECTIONS.items():
             items = data.get(section, [])
             if not isinstance(items, list):
@@ -81,17 +120,24 @@ class _Reader:
                 with understood(self.mistakes, partial(document.mistake, location)):
                     self._read_entry(document, location, model, item, defaults)
 
+    def _all_defaults(self, document: Document) -> Defaults:
+        """What holds for the entries of a file: its own defaults over those of its folders, the nearest first."""
+        folders = (document.path.parent, *document.path.parent.parents)
+        every = [self._defaults(document), *(self.folders[folder] for folder in folders if folder in self.folders)]
+        return reduce(Defaults.below, every)
+
     def _read_entry(
         self,
         document: Document,
         location: Location,
         model: type[SourceDeclaration | ViewDeclaration | TableDeclaration],
         item: object,
-        defaults: DefaultsDeclaration,
+        defaults: Defaults,
     ) -> None:
         declaration, mistakes = validate(model, item, document, location, self.mistakes.room(document.path))
         self.mistakes.add(mistakes)
-        scope = (defaults.catalog or self.fallback[0], defaults.database or self.fallback[1])
+        said = defaults.declaration
+        scope = (said.catalog or self.fallback[0], said.database or self.fallback[1])
         name = item.get("name") if isinstance(item, dict) else None
         try:
             identifier = (
@@ -104,14 +150,16 @@ class _Reader:
             return
         if identifier is None:
             return
-        if declaration is None:
+        if declaration is None or not defaults.tell_names:
             self.missing_names.add(identifier.table.lower())
             return
         query, query_mistakes = self._query(document, location, declaration)
         self.mistakes.add(query_mistakes)
         sound = not mistakes and not query_mistakes
-        dropped = frozenset(_dropped(item, declaration) | _dropped(document.data.get("defaults"), defaults))
-        self.entries.append(Entry(identifier, declaration, defaults, scope, document, location, query, sound, dropped))
+        if isinstance(declaration, TableDeclaration):
+            sound = sound and defaults.broken is None
+        dropped = defaults.dropped | _dropped(item, declaration)
+        self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped))
 
     def _query(self, document: Document, location: Location, declaration: Declaration) -> tuple[QueryText | None, list[Mistake]]:
         if isinstance(declaration, SourceDeclaration):
@@ -154,9 +202,12 @@ def read(
         return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, allowed)))
 
     reader = _Reader(path, fallback)
-    for file in files:
+    # What holds for a folder has to be known before its files are read.
+    for file in sorted(files, key=lambda file: not is_defaults_file(file.name)):
         with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
-            if os.path.lexists(file):
+            if is_defaults_file(file.name):
+                reader.read_defaults(file)
+            elif os.path.lexists(file):
                 reader.read_file(file)
             else:
                 reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])

@@ -6,27 +6,18 @@ from typing import Any
 
 from pydantic import Field
 
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, PlainName
-from airflow_dynamic_tables.definitions.declarations.settings import Settings
+from airflow_dynamic_tables.definitions.declarations.base import Declaration
+from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
-
-
-class DefaultsDeclaration(Settings):
-    """What holds for every table of the file that does not say otherwise; options and Spark settings are merged key by key."""
-
-    catalog: PlainName | None = None
-    """Catalog of names that have less than three parts."""
-    database: PlainName | None = None
-    """Database of names that have one part."""
 
 
 class FileDeclaration(Declaration):
     """A definitions file of airflow-dynamic-tables."""
 
     defaults: DefaultsDeclaration = Field(default_factory=DefaultsDeclaration)
-    """What holds for every table of this file that does not say otherwise."""
+    """What holds for every table of this file that does not say otherwise; in `defaults.yaml`, of its folder and those in it."""
     sources: tuple[SourceDeclaration, ...] = ()
     """Tables that exist already and that nobody here refreshes."""
     views: tuple[ViewDeclaration, ...] = ()

@@ -89,3 +89,9 @@ class SparkDeclaration(Declaration):
             if value.get(name, fixed).lower() != fixed.lower():
                 raise ValueError(f"'{name}' is {fixed} in every refresh; leave it out")
         return value
+
+    def over(self, default: SparkDeclaration) -> SparkDeclaration:
+        """Both together: what this one says wins, variables and configuration are merged key by key."""
+        said = {name: getattr(self, name) for name in self.model_fields_set}
+        merged = {"conf": {**default.conf, **self.conf}, "env_vars": {**default.env_vars, **self.env_vars}}
+        return default.model_copy(update={**said, **merged})
