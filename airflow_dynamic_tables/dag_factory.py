@@ -18,7 +18,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
 from airflow_dynamic_tables.dags_support.broken_files import broken_files
-from airflow_dynamic_tables.dags_support.callbacks import callbacks_of
+from airflow_dynamic_tables.dags_support.callbacks import callbacks_of, dag_callbacks_of
+from airflow_dynamic_tables.dags_support.deadlines import deadlines_of
 from airflow_dynamic_tables.dags_support.declared import (
     DAG_SETTINGS,
     DEFAULT_ARGS,
@@ -142,7 +143,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     """
     access = access or Access()
     dates = {key: getattr(table, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
-    settings = {"dag_display_name": str(table.identifier), **said(table, DAG_SETTINGS)}
+    settings = {"dag_display_name": str(table.identifier), **said(table, DAG_SETTINGS), **dag_callbacks_of(table)}
     if table.access_control:
         # Only of lists Airflow knows that they are about the DAG.
         settings["access_control"] = {role: list(permissions) for role, permissions in table.access_control.items()}
@@ -161,6 +162,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
         tags=[TAG, *_place_tags(table.identifier), *table.tags],
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
         auto_register=False,
+        deadline=deadlines_of(table),
         **settings,
     )
     _add_tasks(dag, table, definitions, access)

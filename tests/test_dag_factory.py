@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.executors.local_executor import LocalExecutor
 from airflow.sdk import DAG, Asset, BaseNotifier
+from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_dynamic_tables import dag_factory
@@ -199,6 +202,99 @@ def test_callbacks_of_the_definitions_come_beside_ours(folder: Path) -> None:
     assert called(refresh, "on_success_callback") == [told, complete_refresh]
     assert called(refresh, "on_skipped_callback") == [told]
     assert (called(decide, "on_success_callback"), called(decide, "on_failure_callback")) == ([told], []), "nobody is told twice"
+
+
+def alerts(dag: DAG) -> list[DeadlineAlert]:
+    """The deadline alerts of a DAG."""
+    assert isinstance(dag.deadline, list)
+    return dag.deadline
+
+
+def test_a_dag_tells_of_its_runs_and_of_those_that_are_late(folder: Path) -> None:
+    here = __name__
+    (folder / "tables.yaml").write_text(f"""{TABLES}\
+    dag_on_failure_callback: {here}:told
+    dag_on_success_callback: []
+    deadline: {{callback: ["{here}:told", {{notifier: "{here}:Chat", arguments: {{text: late, to: [a]}}}}]}}
+""")
+    dags = load(folder)
+    totals = dags[TOTALS]
+    assert (totals.on_failure_callback, totals.on_success_callback) == ([told], None)
+    assert called(totals.get_task("refresh"), "on_failure_callback") == [abort_refresh]
+    function, notifier = alerts(totals)
+    assert isinstance(function.callback, SyncCallback)
+    assert (function.callback.path, function.interval) == (f"{here}.told", timedelta(hours=1)), "the freshness"
+    assert (notifier.callback.path, notifier.callback.kwargs) == (f"{here}.Chat", {"text": "late", "to": ["a"]})
+    assert function.reference == DeadlineReference.DAGRUN_QUEUED_AT
+    kept = DagSerialization.to_dict(totals)["dag"]
+    assert kept["has_on_failure_callback"], "or the scheduler asks nobody to call it"
+    assert "has_on_success_callback" not in kept
+    assert len(kept["deadline"]) == 2
+    assert alerts(dags[DAILY]) == []
+
+
+ALERTS = """
+async def late(context): ...
+def takes_two(context, who): ...
+def takes_other(ctx): ...
+class Alerts:
+    @staticmethod
+    def late(context): ...
+"""
+
+
+def test_a_deadline_calls_async_functions_in_the_triggerer(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    for place, module in ((folder.parent, "alerts_of_dags"), (tmp_path / "plugins", "alerts_of_plugins")):
+        (place / f"{module}.py").write_text(ALERTS)
+        monkeypatch.syspath_prepend(place)
+    text = f"{TABLES}    deadline: {{reference: logical_date, after: 2 hours, callback: alerts_of_plugins:late}}\n"
+    (folder / "tables.yaml").write_text(text)
+    (alert,) = alerts(load(folder)[TOTALS])
+    assert isinstance(alert.callback, AsyncCallback)
+    assert (alert.interval, alert.reference) == (timedelta(hours=2), DeadlineReference.DAGRUN_LOGICAL_DATE)
+
+    (folder / "tables.yaml").write_text(text.replace("alerts_of_plugins", "alerts_of_dags"))
+    assert TOTALS not in load(folder)
+    assert "deadline: 'alerts_of_dags:late' is async, and the triggerer imports nothing from folders of DAGs" in caplog.text
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+    assert TOTALS in load(folder)
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("alerts:takes_two", "'alerts:takes_two' cannot be called with the one argument 'context'"),
+        ("alerts:takes_other", "'alerts:takes_other' cannot be called with the one argument 'context'"),
+        ("alerts:Alerts.late", "'alerts:Alerts.late' is not at the top of its module, where Airflow looks for it"),
+        (
+            f'{{notifier: "{__name__}:Chat", arguments: {{context: x}}}}',
+            "gets 'context' from Airflow; take it out of its arguments",
+        ),
+        ("alerts:nobody", "'alerts:nobody' cannot be imported where Airflow reads DAGs (AttributeError"),
+    ],
+)
+def test_what_airflow_could_not_call_at_a_deadline_is_a_mistake(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, callback: str, message: str
+) -> None:
+    (folder.parent / "alerts.py").write_text(ALERTS)
+    monkeypatch.syspath_prepend(folder.parent)
+    monkeypatch.delitem(sys.modules, "alerts", raising=False)
+    (folder / "tables.yaml").write_text(f"{TABLES}    deadline: {{callback: {callback}}}\n")
+    assert {DAILY} == load(folder).keys() - {MAINTENANCE_DAG}
+    assert "lake.sales.totals: deadline: " in caplog.text
+    assert message in caplog.text
+
+
+def test_a_deadline_that_no_executor_could_tell_of_is_a_mistake(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalExecutor, "supports_callbacks", False)
+    (folder / "tables.yaml").write_text(f"{TABLES}    deadline: {{callback: '{__name__}:told'}}\n")
+    assert TOTALS not in load(folder)
+    assert "cannot be called by the LocalExecutor; only an async one can, which the triggerer calls" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,45 @@ from airflow.providers.common.compat.sdk import BaseNotifier
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Callback, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
-CALLBACKS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback"))
-"""The settings that are callbacks."""
+Callbacks = dict[str, list[Callable[..., Any]]]
+"""What Airflow has to call, by its own name of the occasion."""
+
+_OF_THE_DAG = "dag_"
+
+_OF_DAGS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback") and name.startswith(_OF_THE_DAG))
+_OF_TASKS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback") and not name.startswith(_OF_THE_DAG))
+
+TOLD = (*_OF_TASKS, *_OF_DAGS, "deadline")
+"""The settings that say who is told."""
 
 
-def callbacks_of(table: DynamicTable) -> dict[str, list[Callable[..., Any]]]:
-    """What Airflow has to call, by setting; without the settings that the table does not name.
+def callbacks_of(table: DynamicTable) -> Callbacks:
+    """The callbacks of its tasks; without those that the table does not name.
 
     :raises ConfigurationError: when there is no such function or notifier.
     """
-    named = {name: callbacks for name in CALLBACKS if (callbacks := getattr(table, name)) is not None}
-    return {name: [_imported(name, callback) for callback in callbacks] for name, callbacks in named.items()}
+    named = {name: callbacks for name in _OF_TASKS if (callbacks := getattr(table, name)) is not None}
+    return {name: [imported(name, callback) for callback in callbacks] for name, callbacks in named.items()}
 
 
-def _imported(name: str, callback: Callback) -> Callable[..., Any]:
+def dag_callbacks_of(table: DynamicTable) -> Callbacks:
+    """The callbacks of its DAG, which Airflow calls when a run is over; only those that there are.
+
+    :raises ConfigurationError: when there is no such function or notifier.
+    """
+    # Airflow keeps whether a DAG has any, and not how many.
+    named = {name: callbacks for name in _OF_DAGS if (callbacks := getattr(table, name))}
+    return {
+        name.removeprefix(_OF_THE_DAG): [imported(name, callback) for callback in callbacks] for name, callbacks in named.items()
+    }
+
+
+def imported(name: str, callback: Callback) -> Callable[..., Any]:
+    """What a callback names: a function, or a notifier that was made with its arguments.
+
+    :param name: the setting, for the message.
+    :raises ConfigurationError: when there is no such function or notifier.
+    """
     module, _, attribute = callback.path.partition(":")
     try:
         value = reduce(getattr, attribute.split("."), import_module(module))

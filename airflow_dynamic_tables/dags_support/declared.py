@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_dynamic_tables.core.identifiers import split_name
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.dags_support.callbacks import CALLBACKS, callbacks_of
+from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
@@ -28,7 +28,7 @@ DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minute
 DAG_SETTINGS = ("dag_display_name", "dagrun_timeout", "max_consecutive_failed_dag_runs", "access_control", "owner_links")
 """The settings of a definition that concern a DAG; the others concern tasks."""
 
-_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *CALLBACKS))
+_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD))
 
 
 @dataclass(frozen=True, slots=True)

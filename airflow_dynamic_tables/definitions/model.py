@@ -38,6 +38,18 @@ class Callback:
     arguments: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a run has to be over, and what Airflow calls when it is not.
+
+    ``after`` is counted from the date of the run that ``reference`` names, by Airflow's name of it; ``None``: the freshness.
+    """
+
+    callback: tuple[Callback, ...]
+    after: timedelta | None = None
+    reference: str = "queued_at"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowSettings:
     """What a table says of its DAG and tasks, by the names that Airflow and YAML give it; ``None``: nothing."""
@@ -64,6 +76,9 @@ class AirflowSettings:
     on_success_callback: tuple[Callback, ...] | None = None
     on_retry_callback: tuple[Callback, ...] | None = None
     on_skipped_callback: tuple[Callback, ...] | None = None
+    dag_on_failure_callback: tuple[Callback, ...] | None = None
+    dag_on_success_callback: tuple[Callback, ...] | None = None
+    deadline: Deadline | None = None
 
 
 AIRFLOW_SETTINGS = tuple(setting.name for setting in fields(AirflowSettings))

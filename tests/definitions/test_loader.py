@@ -399,6 +399,20 @@ def test_any_text_gives_definitions_and_mistakes(text: str, tmp_path: Path) -> N
         ("access_control: {ops: [read]}", "3:26", "'read' is no permission; use can_read | can_edit | can_delete"),
         ("dagrun_timeout: long", "3:19", "'long' is no length of time; write for example '5 minutes'"),
         ("start_date: 2024-01-02\n  end_date: 2024-01-01", "4:13", "'end_date' is before 'start_date'"),
+        ("deadline: company:late", "3:13", "'deadline' must be a mapping, not 'company:late'"),
+        ("deadline: {after: 1 hour}", "3:13", "'callback' is missing"),
+        ("deadline: {after: -1 hour, callback: a:b}", "3:21", "'-1 hour' is no length of time; write for example '5 minutes'"),
+        ("deadline: {callback: a:b, by: noon}", "3:29", "unknown key 'by'"),
+        (
+            "deadline: {reference: started, callback: a:b}",
+            "3:25",
+            "'started' is no reference; use 'queued_at' or 'logical_date'",
+        ),
+        (
+            "deadline: {callback: [a:b, late]}",
+            "3:24",
+            "'late' names nothing in Python; write 'module:name', for example 'alerts:page'",
+        ),
         ("end_date: soon", "3:13", "'end_date' must be a date or time such as '2024-01-01', not 'soon'"),
     ],
 )

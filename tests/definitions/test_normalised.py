@@ -70,6 +70,9 @@ dynamic_tables:
   queue: big
   executor: LocalExecutor
   on_failure_callback: [company.alerts:page, {notifier: "company.alerts:Chat", arguments: {to: [a, b], urgent: true}}]
+  dag_on_failure_callback: company.alerts:page
+  dag_on_success_callback: []
+  deadline: {after: 2 hours, reference: logical_date, callback: company.alerts:late}
   on_success_callback: []
   on_retry_callback: company.alerts:note
   on_skipped_callback: {notifier: "company.alerts:Chat"}

@@ -69,6 +69,7 @@ class Airflow:
     def __post_init__(self) -> None:
         self.definitions.mkdir(parents=True)
         (self.home / "dags" / "dynamic_tables.py").write_text(LOADER)
+        self.plugins.mkdir()  # Python asks only once, when a component starts, whether it is there
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES"))}
         self.environ = {
             **inherited,
@@ -84,6 +85,11 @@ class Airflow:
     def definitions(self) -> Path:
         """The folder of the definitions."""
         return self.home / "dags" / "definitions"
+
+    @property
+    def plugins(self) -> Path:
+        """A folder that every component imports from."""
+        return self.home / "plugins"
 
     def define(self, file: str, text: str) -> None:
         """Write a definitions file; ``SPARK`` in it stands for settings that start Spark quickly."""

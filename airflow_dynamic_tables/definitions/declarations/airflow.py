@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, one_of
-from airflow_dynamic_tables.definitions.model import Callback
+from airflow_dynamic_tables.definitions.model import Callback, Deadline
 from airflow_dynamic_tables.yaml_files.documents import Flag
 
 _LARGEST = 2**31 - 1
@@ -117,6 +117,21 @@ _Link = Annotated[Name, AfterValidator(_check_link)]
 _Permission = Annotated[Name, AfterValidator(_check_permission), Field(json_schema_extra={"enum": [*_PERMISSIONS]})]
 
 
+class DeadlineDeclaration(Declaration):
+    """When a run has to be over."""
+
+    after: Duration | None = None
+    """How long after the reference, e.g. `2 hours`; default: the freshness."""
+    reference: Literal["queued_at", "logical_date"] = "queued_at"
+    """`queued_at` (the default): when the run was made. `logical_date`: its tick; a run by hand has none."""
+    callback: Callbacks
+    """What to call when it is not: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
+
+
+def _deadline(declared: DeadlineDeclaration) -> Deadline:
+    return Deadline(declared.callback, declared.after, declared.reference)
+
+
 class AirflowDeclaration(Declaration):
     """Settings of the DAG and its tasks, as Airflow has them."""
 
@@ -164,3 +179,9 @@ class AirflowDeclaration(Declaration):
     """What to call when a refresh failed and is tried again."""
     on_skipped_callback: Callbacks | None = None
     """What to call when a refresh was skipped."""
+    dag_on_failure_callback: Callbacks | None = None
+    """What to call when a run failed, also one that no task could tell of, as after `dagrun_timeout`."""
+    dag_on_success_callback: Callbacks | None = None
+    """What to call when a run succeeded, also one whose refresh was skipped."""
+    deadline: Annotated[DeadlineDeclaration, AfterValidator(_deadline)] | None = None
+    """When a run has to be over, and what to call when it is not."""
