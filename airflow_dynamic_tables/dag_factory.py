@@ -25,12 +25,13 @@ from airflow_dynamic_tables.dags_support.declared import (
     DEFAULT_ARGS,
     Access,
     configured_poll_interval,
+    load_every,
     said,
     task_settings,
 )
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
-from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_task_definitions
+from airflow_dynamic_tables.definitions.loader import load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
@@ -91,8 +92,7 @@ def load_dynamic_tables(
 
 
 def _all_dags(path: Path, access: Access) -> list[DAG]:
-    scope = names_scope(os.environ, access.catalogs_file)
-    definitions, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed_in(os.environ))
+    definitions, mistakes = load_every(path, access.catalogs_file)
     readers = _readers(definitions)
     dags: list[DAG] = []
     refused = Mistakes()

@@ -140,10 +140,19 @@ class TableIdentifier:
     def workflow_id(self) -> str:
         """The id of the workflow (Airflow: the DAG id) that refreshes this table."""
         readable = "__".join(("dynamic_table", self.catalog, self.database, self.table))
-        safe = re.sub(r"[^\w.-]", "_", readable, flags=re.ASCII)
         # Another table must not have the same readable id: a__b.c.t and a.b__c.t would.
-        readable_back = tuple(readable.split("__", 3)[1:]) == (self.catalog, self.database, self.table)
-        if safe == readable and readable_back and len(safe) <= 200:
+        return self._id(readable, tuple(readable.split("__", 3)[1:]))
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task that refreshes this table in a workflow of several tables: its full name, where that may be one."""
+        readable = ".".join((self.catalog, self.database, self.table))
+        return self._id(readable, tuple(readable.split(".")))
+
+    def _id(self, readable: str, read_back: tuple[str, ...]) -> str:
+        """An id that Airflow accepts and no other table has: the readable one if it is such."""
+        safe = re.sub(r"[^\w.-]", "_", readable, flags=re.ASCII)
+        if safe == readable and read_back == (self.catalog, self.database, self.table) and len(safe) <= 200:
             return safe
         return f"{safe[:200]}_{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
 

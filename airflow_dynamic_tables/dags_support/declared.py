@@ -20,7 +20,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionErro
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.services.names import named_table, names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
+from airflow_dynamic_tables.services.settings import allowed_in
 
 DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """What holds for the tasks of a table where neither its definition nor anybody else says so."""
@@ -72,7 +72,7 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
 
     :param name: one that can be known while DAGs are made, as a rule the full one.
     :param definitions: a definitions file or folder.
-    :param catalogs_file: says which names are completed; default: the one in the folder of the definitions or beside it.
+    :param catalogs_file: says how names are completed.
     :raises ConfigurationError: when it is a template, or no name.
     :raises DefinitionError: when it is not there while files have mistakes; with all mistakes of all files.
     :raises TableNotFoundError: when nobody defines it.
@@ -82,20 +82,18 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
             f"table={name!r} is not known before a run: the definition is read when the DAG is made, so write "
             "the full name of one table, such as 'lake.sales.daily_revenue', and one task for each table."
         )
-    path = Path(definitions)
-    scope = names_scope(os.environ, catalogs_file or find_catalogs_file(path))
-    allowed = allowed_in(os.environ)
     try:
         is_full = len(split_name(name)) == 3
     except ValueError as error:
         raise ConfigurationError(f"table={name!r}: {error}.") from error
     if is_full:
-        needed = load_table_definitions(path, name, scope=scope, allowed=allowed)
+        scope = names_scope(os.environ, catalogs_file)
+        needed = load_table_definitions(Path(definitions), name, scope=scope, allowed=allowed_in(os.environ))
         if (table := needed.table(name)) is not None:
-            return _refreshable(table), needed
-    every, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed)
+            return refreshable(table), needed
+    every, mistakes = load_every(definitions, catalogs_file)
     try:
-        return _refreshable(named_table(every, name)), every
+        return refreshable(named_table(every, name)), every
     except TableNotFoundError:
         if mistakes:
             # One of them may be why.
@@ -103,7 +101,13 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
         raise
 
 
-def _refreshable(table: DynamicTable) -> DynamicTable:
+def load_every(definitions: str | Path, catalogs_file: Path | None) -> tuple[Definitions, tuple[Mistake, ...]]:
+    """All definitions that are fine, and all mistakes; parameters as for :func:`look_up`."""
+    scope = names_scope(os.environ, catalogs_file)
+    return load_sound_definitions(Path(definitions), scope=scope, allowed=allowed_in(os.environ))
+
+
+def refreshable(table: DynamicTable) -> DynamicTable:
     """Itself.
 
     :raises DefinitionError: when nothing refreshes such a table, or its callbacks cannot be imported.

@@ -71,11 +71,13 @@ def test_only_what_needs_quotes_has_them() -> None:
 def test_the_workflow_is_named_after_the_table() -> None:
     assert TableIdentifier("lake", "sales", "daily_revenue").workflow_id == "dynamic_table__lake__sales__daily_revenue"
     assert TableIdentifier("lake", "sales", "stg__orders").workflow_id == "dynamic_table__lake__sales__stg__orders"
+    assert TableIdentifier("lake", "sales", "stg__orders").task_id == "lake.sales.stg__orders"
 
 
 @given(identifiers)
 def test_airflow_accepts_every_workflow_id(identifier: TableIdentifier) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,250}", identifier.workflow_id)
+    for name in (identifier.workflow_id, identifier.task_id):
+        assert re.fullmatch(r"[A-Za-z0-9_.-]{1,250}", name)
 
 
 confusing = st.text(st.sampled_from("a_.- "), min_size=1, max_size=4)
@@ -83,7 +85,7 @@ confusing = st.text(st.sampled_from("a_.- "), min_size=1, max_size=4)
 
 @given(*[st.builds(TableIdentifier, confusing, confusing, confusing)] * 2)
 def test_two_tables_never_share_a_workflow(one: TableIdentifier, other: TableIdentifier) -> None:
-    assert (one.workflow_id == other.workflow_id) == (one == other)
+    assert (one.workflow_id == other.workflow_id) == (one.task_id == other.task_id) == (one == other)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_two_tables_never_share_a_workflow(one: TableIdentifier, other: TableIde
 )
 def test_tables_whose_workflows_would_look_alike(one: TableIdentifier, other: TableIdentifier) -> None:
     assert one.workflow_id != other.workflow_id
+    assert one.task_id != other.task_id
 
 
 WRONG_NAMES = {
