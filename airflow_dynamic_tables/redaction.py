@@ -20,6 +20,9 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"""(\w://[^\s/:@"'`]{0,256}:)[^\s"'`]{1,1024}@""")
+_IN_COMMENT = re.compile(
+    rf"""(\#[^\n]{{0,200}}?(?:{_SECRET})[\w.\-]{{0,80}}["'`]?\s{{0,3}}:[ \t]{{1,3}})\S[^\n]*""", re.IGNORECASE
+)
 
 
 def is_secret_name(name: str) -> bool:
@@ -38,6 +41,13 @@ def without_secrets(text: str) -> str:
     A secret without such a name cannot be told from other text.
     """
     return _NAMED.sub(rf"\1\2\3{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}@", text))
+
+
+def yaml_without_secrets(text: str) -> str:
+    """Text of YAML, in which the values of secret names are hidden already, without what :func:`without_secrets` hides, and
+    without the secrets of ``name: secret`` in its comments.
+    """
+    return _IN_COMMENT.sub(rf"\1{HIDDEN}", without_secrets(text))
 
 
 def without_secret_values(settings: Mapping[str, str]) -> dict[str, str]:

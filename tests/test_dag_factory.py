@@ -329,10 +329,39 @@ def test_tags_and_documentation(folder: Path) -> None:
         "lake.raw.orders",
         f"[lake.sales.totals](dags/{TOTALS})",
         "SELECT ds, sum(amount)",
-        "`tables.yaml`, line 6",
+        "`definitions/tables.yaml`, line 6",
     ):
         assert expected in text
     assert f"[lake.sales.daily](dags/{DAILY})" in dags[TOTALS].doc_md
+
+
+def test_the_page_has_the_yaml_without_secrets(folder: Path) -> None:
+    (folder / "sales").mkdir()
+    (folder / "sales" / "carts.yaml").write_text(
+        "defaults: {catalog: lake, database: sales}\ndynamic_tables:\n"
+        "- name: other\n  freshness: 1 day\n  query: SELECT 1 AS x\n"
+        "# Of the shop.\n- name: carts\n  freshness: 1 day  # as the shop wants it\n"
+        "  spark: {conf: {fs.s3a.secret.key: S3CR3T}}\n  query: |\n    SELECT 2 AS x -- ```\n"
+    )
+    dag = load(folder)["dynamic_table__lake__sales__carts"]
+    expected = (
+        "````yaml\n# Of the shop.\n- name: carts\n  freshness: 1 day  # as the shop wants it\n"
+        "  spark: {conf: {fs.s3a.secret.key: ***}}\n  query: |\n    SELECT 2 AS x -- ```\n````\n"
+    )
+    for doc in (dag.doc_md, dag.get_task("refresh").doc_md):
+        assert "`definitions/sales/carts.yaml`, line 7" in doc
+        assert doc.endswith(expected)
+        assert "sql" not in doc, "the YAML has the query"
+
+
+def test_the_page_has_the_query_where_the_yaml_does_not(folder: Path) -> None:
+    (folder / "tables.yaml").write_text(
+        "defaults: {catalog: lake, database: sales}\ndynamic_tables:\n"
+        "- &daily {name: daily, freshness: 1 day, query: SELECT 1 AS x}\n- {<<: *daily, name: totals}\n"
+    )
+    doc = load(folder)[TOTALS].doc_md
+    assert doc is not None
+    assert doc.endswith("```yaml\n- {<<: *daily, name: totals}\n```\n\n```sql\nSELECT 1 AS x\n```\n")
 
 
 def test_tables_are_assets(folder: Path) -> None:

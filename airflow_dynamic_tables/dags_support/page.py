@@ -1,7 +1,8 @@
-"""What the DAG page says about a table."""
+"""What the pages of its DAG and its task say about a table."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -9,9 +10,15 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 
 Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
+_BACKTICKS = re.compile("`{3,}")
 
-def describe_table(table: DynamicTable, definitions: Definitions, readers: Readers) -> str:
-    """What the DAG page says about a table, in Markdown."""
+
+def describe_table(table: DynamicTable, definitions: Definitions, readers: Readers | None = None) -> str:
+    """What the page says about a table, in Markdown.
+
+    :param readers: the dynamic tables that read each table; without it, the page does not tell.
+    """
+    read_by = None if readers is None else ", ".join(_link(name, definitions) for name in readers.get(table.identifier, ()))
     rows = {
         "Freshness": table.freshness.text,
         "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
@@ -19,13 +26,24 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
         "Format": table.format,
         "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
         "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
-        "Read by": ", ".join(_link(name, definitions) for name in readers.get(table.identifier, ())) or "nothing",
-        "Defined in": f"`{table.path.name}`, line {table.line}",
+        "Read by": "nothing" if read_by == "" else read_by,
+        "Defined in": f"`{table.file}`, line {table.line}",
     }
     lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]
-    lines += [f"| **{name}** | {value} |" for name, value in rows.items()]
-    return "\n".join([*lines, "", "```sql", table.query.rstrip(), "```", ""])
+    lines += [f"| **{name}** | {value} |" for name, value in rows.items() if value is not None]
+    if table.text:
+        lines += ["", _fenced("yaml", table.text)]
+    # Anchors and files of queries: then the YAML alone does not say it.
+    if any(line.strip() not in table.text for line in table.query.splitlines()):
+        lines += ["", _fenced("sql", table.query.rstrip())]
+    return "\n".join([*lines, ""])
 
 
 def _link(name: TableIdentifier, definitions: Definitions) -> str:
     return f"[{name}](dags/{name.workflow_id})" if name in definitions.tables else str(name)
+
+
+def _fenced(language: str, text: str) -> str:
+    """Code in Markdown; no line of it ends it."""
+    fence = "`" * max((len(run) + 1 for run in _BACKTICKS.findall(text)), default=3)
+    return f"{fence}{language}\n{text}\n{fence}"

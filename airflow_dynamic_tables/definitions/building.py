@@ -80,6 +80,8 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in AIRFLOW_SETTINGS},
         path=entry.document.path,
         line=entry.document.line(entry.location),
+        file=entry.file,
+        text=entry.document.excerpt(entry.location),
     )
 
 

@@ -63,7 +63,7 @@ class Defaults:
 class Entry:
     """One table, view or source as declared, without the keys in ``dropped``, which are wrong themselves.
 
-    ``sound`` is false when it has mistakes already.
+    ``sound`` is false when it has mistakes already. ``root`` is the file or folder of all definitions.
     """
 
     identifier: TableIdentifier
@@ -75,6 +75,13 @@ class Entry:
     query: QueryText | None
     sound: bool
     dropped: frozenset[str] = frozenset()
+    root: Path = Path()
+
+    @property
+    def file(self) -> str:
+        """Its file for people, from the folder that holds all definitions: ``definitions/sales/orders.yaml``."""
+        path, above = self.document.path.absolute(), self.root.absolute().parent
+        return path.relative_to(above).as_posix() if path.is_relative_to(above) else path.name
 
     def mistake(self, key: str, message: str, *inner: str | int) -> Mistake:
         """A mistake in the value of one of the entry's keys."""

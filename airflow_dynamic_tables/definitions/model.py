@@ -93,7 +93,8 @@ class DynamicTable(AirflowSettings):
     tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
     ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule. ``formatters`` maps
     partition keys to Java date patterns, in the order of the keys; ``comments`` maps columns to comments. The job checks
-    ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was declared.
+    ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was declared, ``file`` is the
+    path from the folder that holds the definitions; ``text`` is the entry as it is written there, without secrets.
     """
 
     identifier: TableIdentifier
@@ -122,6 +123,8 @@ class DynamicTable(AirflowSettings):
     tags: tuple[str, ...] = ()
     path: Path = Path()
     line: int = 0
+    file: str = ""
+    text: str = ""
 
     @property
     def may_be_quarantined(self) -> bool:

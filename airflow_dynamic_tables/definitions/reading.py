@@ -159,7 +159,7 @@ class _Reader:
         if isinstance(declaration, TableDeclaration):
             sound = sound and defaults.broken is None
         dropped = defaults.dropped | _dropped(item, declaration)
-        self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped))
+        self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, self.root))
 
     def _query(self, document: Document, location: Location, declaration: Declaration) -> tuple[QueryText | None, list[Mistake]]:
         if isinstance(declaration, SourceDeclaration):

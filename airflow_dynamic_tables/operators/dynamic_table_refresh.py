@@ -28,6 +28,7 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.dags_support.declared import DEFAULT_ARGS, configured_poll_interval, look_up, refresh_settings
+from airflow_dynamic_tables.dags_support.page import describe_table
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -294,4 +295,5 @@ def _arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str
     ours = {name: value for name, value in DEFAULT_ARGS.items() if name not in defaults}
     # A durable job would be found again by a later try, whose stage it does not write to.
     fixed = {"name": str(table.identifier), "durable": False}
-    return {**ours, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}
+    page = {"doc_md": describe_table(table, definitions)}
+    return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

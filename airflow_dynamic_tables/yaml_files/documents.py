@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.yaml_files.excerpts import excerpt
 from airflow_dynamic_tables.yaml_files.mappings import Mappings
 from airflow_dynamic_tables.yaml_files.texts import line_and_column, places_of_characters
 
@@ -67,6 +68,10 @@ class Document:
         """Where a value stands: path, line and column."""
         line, column = place_of(self._value(location).start_mark)
         return f"{self.path}:{line}:{column}"
+
+    def excerpt(self, location: Location) -> str:
+        """An entry of a list as it is written, with the comments above it, without indentation and secrets."""
+        return excerpt(self.text, self._value(location))
 
     def line(self, location: Location) -> int:
         """The line a value starts in, counted from 1."""

@@ -86,7 +86,7 @@ def assert_comes_back(table: DynamicTable) -> None:
     kept = json.loads(json.dumps(declaration, sort_keys=True))  # a metastore keeps it so
     assert kept == declaration
     again = restored(kept)
-    assert again == replace(table, path=Path(), line=0)
+    assert again == replace(table, path=Path(), line=0, file="", text="")
     assert list(again.formatters) == list(table.formatters)
     assert normalised(again) == declaration
 

@@ -62,7 +62,7 @@ def test_the_catalog_gives_the_definition_back(workspace: Workspace, tmp_path: P
     assert create(workspace, table) is Registration.CREATED
     declaration = entry(workspace).definition
     assert declaration is not None
-    assert restored(declaration) == replace(table, path=Path(), line=0)
+    assert restored(declaration) == replace(table, path=Path(), line=0, file="", text="")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""YAML files as text and as data."""
