@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.core.tables.schema import TableLayout
+from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 
@@ -27,7 +27,8 @@ from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundE
 class CommitRequest:
     """What a commit makes of a table: the rows that the job wrote instead of those of ``partitions``.
 
-    ``partition_keys`` and ``comment`` are those of the definition.
+    ``partition_keys`` and ``comment`` are those of the definition. ``rebuild`` is what the commit may change of columns and
+    partition keys that the rows do not fit, in the same step.
     ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
     """
 
@@ -37,6 +38,7 @@ class CommitRequest:
     partition_keys: tuple[str, ...] = ()
     partitions: PartitionSet = WHOLE_TABLE
     comment: str | None = None
+    rebuild: Rebuild = Rebuild.NOTHING
 
 
 @dataclass(frozen=True, slots=True)

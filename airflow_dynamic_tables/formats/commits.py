@@ -16,6 +16,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.core.tables.schema import Rebuild
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
@@ -96,6 +97,8 @@ def check_result(request: CommitRequest, token: str, stage: str) -> None:
         raise StageRejectedError(f"The result is of token {shown(result.token)}, not of {token}.")
     if request.partitions.is_empty:
         raise StageRejectedError(f"The plan of {token} replaces nothing, so there is nothing to commit.")
+    if request.rebuild is not Rebuild.NOTHING and not request.partitions.is_whole:
+        raise StageRejectedError(f"The plan of {token} replaces some partitions, so it cannot change columns or partition keys.")
     _check_spelling(request.partitions, result)
     for spec in result.partitions:
         if not request.partitions.covers(spec):

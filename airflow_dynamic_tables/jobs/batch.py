@@ -43,7 +43,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
         Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name)) for field in frame.schema.fields
     )
     if plan.layout is not None:
-        plan.layout.evolved(columns)  # the commit would refuse it, too, but only after all rows were computed
+        plan.layout.evolved(columns, plan.rebuild)  # the commit would refuse it, too, but only after all rows were computed
     write(frame, plan)
     written = time.monotonic()
     stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))

@@ -9,7 +9,7 @@ from itertools import cycle, product
 import pytest
 
 from tests.support.faults.report import FaultReport
-from tests.support.faults.truth import check_all_settled, content, data_files, versions
+from tests.support.faults.truth import check_all_settled, columns, content, data_files, versions
 from tests.support.faults.victims import KILL, Attempt, Site, refresh, sweep, victim
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
@@ -82,6 +82,21 @@ def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at
         refresh(site, NEXT)
         sweep(site)
         assert content(workspace) == {"1": [1], "2": [2], "3": [30]}
+        check_all_settled(site, workspace)
+
+
+@pytest.mark.parametrize("point", ["result", "swap", "swapped", "landed"])
+def test_killed_while_the_table_is_made_anew(site: Site, fault_report: FaultReport, point: str) -> None:
+    """Columns and rows are of one version, whoever dies: the refresh that drops a column, and the next one as well."""
+    refresh(site, Attempt("base", {"1": [1], "2": [2]}, more=("extra",)))
+    kill(fault_report, point, refresh, site, Attempt("struck", {"1": [10]}, full_refresh=True))
+    with site.open() as workspace:
+        is_new = point in AFTER
+        assert content(workspace) == ({"1": [10]} if is_new else {"1": [1], "2": [2]})
+        assert columns(workspace) == (["ds", "n"] if is_new else ["ds", "n", "extra"])
+        refresh(site, Attempt("next", {"1": [100]}, "somebody else", more=("other",), full_refresh=True))
+        assert (content(workspace), columns(workspace)) == ({"1": [100]}, ["ds", "n", "other"])
+        sweep(site)
         check_all_settled(site, workspace)
 
 

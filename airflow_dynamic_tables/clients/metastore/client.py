@@ -32,6 +32,9 @@ _DEFAULT_PORT = 9083
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 """Seconds of silence, seconds between questions, how many, and milliseconds without acknowledgement, until a wire is given up."""
 
+TYPES_STAY = "hive.metastore.disallow.incompatible.col.type.changes"
+"""Setting of a metastore, true by default: it refuses types that Hive cannot convert the old one of the same place to."""
+
 _TRIES = 6
 """How often something is asked when the metastore's own database refuses: of two at the same rows it may tell off either."""
 
@@ -107,6 +110,13 @@ class Metastore:
             if _COMPARISON_FAILED in str(error.message):
                 raise ConflictError(f"Table {table.dbName}.{table.tableName} was changed by somebody else meanwhile.") from error
             raise
+
+    def lets_types_change(self) -> bool:
+        """Whether the columns of a table may get any types.
+
+        :raises CatalogUnavailableError: when there is no connection.
+        """
+        return str(self.ask("get_config_value", TYPES_STAY, "true")).lower() == "false"
 
     def alter_partitions(self, database: str, table: str, partitions: list[Any]) -> None:
         """Alter partitions that exist, all in one step or none.

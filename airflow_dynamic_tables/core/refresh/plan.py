@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.refresh.expectations import Expectation, Expect
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
+from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
@@ -95,7 +95,7 @@ class RefreshPlan:
     after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
-    the rows have to fit, ``None`` when the table has none yet.
+    the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
     """
 
     token: str
@@ -121,6 +121,7 @@ class RefreshPlan:
     settings: Mapping[str, str] = field(default_factory=dict)
     allowed: Allowed = EVERYTHING
     layout: TableLayout | None = None
+    rebuild: Rebuild = Rebuild.NOTHING
 
     @property
     def data_location(self) -> str:

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -185,8 +185,8 @@ class FolderStagedTable(StagedTable):
                 raise StageRejectedError(f"{files[0]} is there already and of no refresh; choose another name for the table.")
             return tuple(columns)
         layout = layout_in(record)
-        check_partition_keys(self._folder.location, layout.partition_keys, request.partition_keys)
-        return layout.evolved(columns)
+        layout.check_keys(self._folder.location, request.partition_keys, request.rebuild)
+        return layout.evolved(columns, request.rebuild)
 
     def _replace(self, request: CommitRequest, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""

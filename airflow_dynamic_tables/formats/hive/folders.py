@@ -6,15 +6,31 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hive_metastore.ttypes import Table
+
 from airflow_dynamic_tables.clients.files import exists, list_files, plain_path
+from airflow_dynamic_tables.clients.metastore.tables import columns_of
 from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.fingerprints import File, fingerprints
+from airflow_dynamic_tables.formats.fingerprints import File, fingerprints, schema_digest
 
 Folder = tuple[str, Mapping[str, str]]
 """Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
+
+
+def state(table: Table, version: str, partitions: Mapping[str, str]) -> SourceState:
+    """What a table is like; a table that was dropped and made anew under the same name was made at another time."""
+    return SourceState(
+        version=version,
+        identity=str(table.createTime) if table.createTime else None,
+        location=table.sd.location,
+        schema=schema_digest(spark_ddl(columns_of(table))),
+        partitions=partitions,
+    )
 
 
 @dataclass(frozen=True, slots=True)

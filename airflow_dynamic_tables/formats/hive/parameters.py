@@ -13,7 +13,7 @@ All of it stands in parameters of the table::
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
 
-from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.client import TYPES_STAY, Metastore
 from airflow_dynamic_tables.clients.metastore.tables import (
     IDENTITY,
     REVISION,
@@ -36,12 +36,10 @@ from airflow_dynamic_tables.clients.metastore.tables import (
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, parted, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout, parted
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN, fresh_until
-from airflow_dynamic_tables.formats.fingerprints import schema_digest
 
 LOCATION = "dynamic-tables.location"
 VERSION = f"{NUMBER}."
@@ -217,17 +215,32 @@ def next_number(table: Table, lost: Version | None) -> int:
     return max((version.number for version in (*versions(table), *([lost] if lost else []))), default=0) + 1
 
 
-def layout(table: Table) -> TableLayout | None:
+def layout(metastore: Metastore, table: Table) -> TableLayout | None:
     """What a refresh has to fit, partition keys last, as Hive has them; ``None`` before the first commit."""
     keys = partition_keys_of(table)
     columns = tuple(columns_of(table))
-    return TableLayout(columns, keys, keys_last=True) if len(columns) > len(keys) or versions(table) else None
+    if len(columns) <= len(keys) and not versions(table):
+        return None
+    rebuild, limit = _rebuild(metastore, keys)
+    return TableLayout(columns, keys, keys_last=True, rebuild=rebuild, limit=limit)
 
 
-def evolved(table: Table, columns: Sequence[Column], keys: Sequence[str]) -> tuple[Column, ...]:
-    """The table's columns after a query that returns ``columns``, as its :func:`layout` says."""
-    present = layout(table)
-    return present.evolved(columns) if present is not None else tuple(chain(*parted(columns, keys)))
+def _rebuild(metastore: Metastore, keys: Sequence[str]) -> tuple[Rebuild, str]:
+    """What a full refresh can change in one step, and why not all: columns and partitions are altered by two calls."""
+    if keys:
+        return Rebuild.NOTHING, "The metastore cannot change the columns or keys of a table with partitions in one step."
+    if metastore.lets_types_change():
+        return Rebuild.COLUMNS, "The metastore cannot give a table partition keys in one step."
+    return Rebuild.NAMES, f"This metastore keeps the type of the column at each place unless {TYPES_STAY} is false."
+
+
+def evolved(metastore: Metastore, table: Table, request: CommitRequest) -> tuple[Column, ...]:
+    """The table's columns after a commit, as its :func:`layout` says."""
+    returned = request.result.columns
+    present = layout(metastore, table)
+    if present is None:
+        return tuple(chain(*parted(returned, request.partition_keys)))
+    return present.evolved(returned, request.rebuild)
 
 
 def partition(table: Table, values: Sequence[str], location: str, **parameters: str) -> Partition:
@@ -237,17 +250,6 @@ def partition(table: Table, values: Sequence[str], location: str, **parameters: 
     made.sd.location = location
     made.parameters = parameters
     return made
-
-
-def state(table: Table, version: str, partitions: Mapping[str, str]) -> SourceState:
-    """What a table is like; a table that was dropped and made anew under the same name was made at another time."""
-    return SourceState(
-        version=version,
-        identity=str(table.createTime) if table.createTime else None,
-        location=table.sd.location,
-        schema=schema_digest(spark_ddl(columns_of(table))),
-        partitions=partitions,
-    )
 
 
 def last_change(table: Table) -> str:

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
-from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders
+from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders, state
 from airflow_dynamic_tables.formats.hive.reading import reading
 
 
@@ -52,5 +52,5 @@ def bind(source: Source, store: MetastoreStore, view: str) -> SourceBinding:
         partition_keys=keys,
         options={**options, **source.options},
         parts=listing.parts if listing.only is None else (),
-        state=tables.state(table, version, folder_fingerprints(folders, listing.files)),
+        state=state(table, version, folder_fingerprints(folders, listing.files)),
     )

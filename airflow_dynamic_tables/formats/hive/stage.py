@@ -22,7 +22,7 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
-from airflow_dynamic_tables.core.tables.schema import check_partition_keys
+from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -183,7 +183,7 @@ class HiveStagedTable(StagedTable):
             tables.renew(table)
             self._alter(table, expected)
             return None
-        columns = tables.evolved(table, request.result.columns, keys)
+        columns = tables.evolved(self._metastore, table, request)
         changes = self._changes(table, commit) if keys else Changes(commit.staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
             return None
@@ -233,7 +233,7 @@ class HiveStagedTable(StagedTable):
                 write_text(f"{table.sd.location}/_EMPTY", "")  # a folder even where there are none
 
     def _check_table(self, table: Table, keys: tuple[str, ...]) -> None:
-        check_partition_keys(self._path, partition_keys_of(table), keys)
+        TableLayout((), partition_keys_of(table), rebuild=Rebuild.NOTHING).check_keys(self._path, keys)
         if (file_format := format_of(table)) != self._format:
             raise StageRejectedError(
                 f"{self._path} is a table of format {file_format}, its definition now says {self._format}; "

@@ -22,7 +22,7 @@ from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders
+from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders, state
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
 from airflow_dynamic_tables.formats.hive.records import undone
 from airflow_dynamic_tables.formats.hive.stage import HiveStagedTable
@@ -55,7 +55,7 @@ class HiveTable(LakeTable):
     def layout(self) -> TableLayout | None:
         """See :meth:`LakeTable.layout`."""
         table = tables.load(self._metastore, self._path)
-        return tables.layout(table) if table is not None else None
+        return tables.layout(self._metastore, table) if table is not None else None
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`; the newest twenty are kept."""
@@ -89,7 +89,7 @@ class HiveTable(LakeTable):
             base_path=listing.only.base_path if listing.only is not None and keys else None,
             partition_keys=keys,
             parts=listing.parts if listing.only is None else (),
-            state=tables.state(seen.table, seen.version.snapshot, folder_fingerprints(list(seen.folders.items()), listing.files)),
+            state=state(seen.table, seen.version.snapshot, folder_fingerprints(list(seen.folders.items()), listing.files)),
         )
 
     def snapshot(self) -> str:

@@ -27,8 +27,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _ManifestMergeManager
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
@@ -235,6 +236,39 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         merging = _ManifestMergeManager(size or 0, least or 0, True, self)
         data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         return [*merging.merge_manifests(data), *(manifest for manifest in manifests if manifest not in data)]
+
+
+_TOTALS = {
+    "total-data-files": "deleted-data-files",
+    "total-delete-files": "removed-delete-files",
+    "total-records": "deleted-records",
+    "total-files-size": "removed-files-size",
+    "total-position-deletes": "removed-position-deletes",
+    "total-equality-deletes": "removed-equality-deletes",
+}
+"""What the summary of a snapshot says of all its files, and how the next one says that they are gone."""
+
+
+class AllFiles(InOrder["AllFiles"]):
+    """One snapshot that holds the appended files and nothing else, whatever columns and partition keys the table had before.
+
+    It lists no file as deleted, as those of Iceberg's ``REPLACE TABLE`` do not: their partitions are none of the new keys.
+    """
+
+    def __init__(self, transaction: Transaction, io: FileIO, summary: dict[str, str]) -> None:
+        super().__init__(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return []
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return []
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        before = self._transaction.table_metadata.current_snapshot()
+        told = before.summary.additional_properties if before is not None and before.summary is not None else {}
+        gone = {gone: told[total] for total, gone in _TOTALS.items() if told.get(total, "0") != "0"}
+        return super()._summary({**snapshot_properties, **gone})
 
 
 def _is_live(manifest: ManifestFile) -> bool:

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
 from airflow_dynamic_tables.formats.commits import TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder, UpdatedAt, next_ms
@@ -35,7 +35,8 @@ _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
 class RestoreFiles(InOrder["RestoreFiles"]):
     """One snapshot that refers to the manifests of an earlier one, so that no file is written but their list.
 
-    :raises SchemaEvolutionError: when the columns of that snapshot are not the first ones of the table.
+    :raises SchemaEvolutionError: when the columns of that snapshot are not the first ones of the table, or it was partitioned
+        by other keys.
     """
 
     def __init__(self, transaction: Transaction, io: FileIO, snapshot_id: int, summary: dict[str, str]) -> None:
@@ -44,6 +45,9 @@ class RestoreFiles(InOrder["RestoreFiles"]):
         self._restored = next(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == snapshot_id)
         schemas = {schema.schema_id: schema for schema in metadata.schemas}
         evolve(columns_of(schemas[self._restored.schema_id or 0]), columns_of(metadata.schema()))
+        used = {manifest.partition_spec_id for manifest in self._restored.manifests(io)}
+        if not all(metadata.specs()[number].compatible_with(metadata.spec()) for number in used):
+            raise SchemaEvolutionError("It was partitioned by other keys.")
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return self._restored.manifests(self._io)

@@ -17,6 +17,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements,
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import IcebergBaseModel
 
+from airflow_dynamic_tables.clients.iceberg.replacing import Replacement
 from airflow_dynamic_tables.formats.commits import FENCE
 
 
@@ -43,6 +44,10 @@ class Changes(Transaction):
         self._seen = 0
         self._changed = table.metadata
         self._context = _TableMetadataUpdateContext()
+
+    def replace(self, replaced: Replacement) -> None:
+        """Give the table other columns and partition keys."""
+        self._apply(replaced.updates, replaced.requirements)
 
     @property
     def table_metadata(self) -> TableMetadata:

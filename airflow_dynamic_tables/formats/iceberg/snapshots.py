@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from itertools import dropwhile
@@ -164,6 +165,15 @@ def remember(transaction: Transaction, summary: Mapping[str, str], snapshot_id: 
     transaction.set_properties({LATEST: json.dumps(latest, sort_keys=True)})
 
 
+def as_of(table: Table, snapshot_id: int) -> Table:
+    """A table with the columns that it had at a snapshot, however they changed since then."""
+    schema_id = next(snapshot.schema_id for snapshot in table.snapshots() if snapshot.snapshot_id == snapshot_id)
+    then = copy(table)
+    if schema_id is not None:
+        then.metadata = table.metadata.model_copy(update={"current_schema_id": schema_id})
+    return then
+
+
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
@@ -250,13 +260,12 @@ def summary(
     }
 
 
-def find_columns_by_name(transaction: Transaction) -> Transaction:
+def find_columns_by_name(transaction: Transaction) -> None:
     """Files of the job carry no field ids: without a name mapping nobody could read them."""
     metadata = transaction.table_metadata
     if TableProperties.DEFAULT_NAME_MAPPING not in metadata.properties:
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-    return transaction
 
 
 def _needs_runtime(path: ObjectPath, why: str) -> UnsupportedError:

@@ -14,17 +14,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.iceberg.replacing import has_had, replacement
 from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe
-from airflow_dynamic_tables.core.tables.schema import check_partition_keys
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
+    SchemaEvolutionError,
     StageRejectedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
@@ -36,7 +37,7 @@ from airflow_dynamic_tables.formats.commits import (
 )
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.creation import PREVIOUS_METADATA, load_or_make
-from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles
 from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
@@ -113,10 +114,15 @@ class IcebergStagedTable(StagedTable):
     def _transaction(self, table: Table, request: CommitRequest) -> Transaction:
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
         check_result(request, self._token, self._folder(table))
+        is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
         transaction = self._evolution(table, request)
         added = self._data_files(transaction, table.io, request)
         summary = self._summary(table, request)
-        producer = ReplaceFiles(transaction, table.io, request.partitions, summary)
+        producer: ReplaceFiles | AllFiles = (
+            ReplaceFiles(transaction, table.io, request.partitions, summary)
+            if is_kept
+            else AllFiles(transaction, table.io, summary)
+        )
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
         for file in added:
             producer.append_data_file(file)
@@ -127,12 +133,18 @@ class IcebergStagedTable(StagedTable):
         old = kept_version(tables.versions(table), number, self._path)
         transaction = Changes(table)
         summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
-        producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
+        try:
+            producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
+        except SchemaEvolutionError as error:
+            raise SchemaEvolutionError(
+                f"Version {number} of {self._path} is from before its columns or partition keys changed, so it can be read "
+                f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh. {error}"
+            ) from error
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
         producer.commit()
         return transaction
 
-    def _evolution(self, table: Table, request: CommitRequest) -> Transaction:
+    def _evolution(self, table: Table, request: CommitRequest) -> Changes:
         transaction = Changes(table)
         if tables.is_new(table):
             self._define(transaction, request)
@@ -142,9 +154,10 @@ class IcebergStagedTable(StagedTable):
             transaction.set_properties(comment=request.comment)
         if PREVIOUS_METADATA.keys() - table.properties.keys():
             transaction.set_properties(PREVIOUS_METADATA)
-        return tables.find_columns_by_name(transaction)
+        tables.find_columns_by_name(transaction)
+        return transaction
 
-    def _define(self, transaction: Transaction, request: CommitRequest) -> None:
+    def _define(self, transaction: Changes, request: CommitRequest) -> None:
         """Give an empty table its columns and partition keys."""
         with transaction.update_schema() as schema:
             for field in schema_of(request.result.columns).fields:
@@ -153,12 +166,17 @@ class IcebergStagedTable(StagedTable):
             for key in request.partition_keys:
                 spec.add_identity(key)
 
-    def _evolve(self, transaction: Transaction, table: Table, request: CommitRequest) -> None:
-        """Append the columns that are new."""
+    def _evolve(self, transaction: Changes, table: Table, request: CommitRequest) -> None:
+        """Append the columns that are new; or give the table all that are returned, where that is granted."""
         layout = tables.layout(table)
-        check_partition_keys(self._path, layout.partition_keys, request.partition_keys)
+        keys = request.partition_keys
+        layout.check_keys(self._path, keys, request.rebuild)
         known = layout.columns
-        wanted = layout.evolved(request.result.columns)
+        wanted = layout.evolved(request.result.columns, request.rebuild)
+        is_kept = layout.is_kept(request.result.columns, keys)
+        if not is_kept or has_had(table.metadata, wanted[len(known) :]):
+            transaction.replace(replacement(table.metadata, wanted, keys))
+            return
         if wanted == known:
             return
         with transaction.update_schema() as update:

@@ -91,8 +91,10 @@ class IcebergTable(LakeTable):
         from airflow_dynamic_tables.formats.iceberg.reading import first_rows
 
         table = self._filled()
-        snapshot = None if version is None else int(kept_version(tables.versions(table), version, self._path).snapshot)
-        return first_rows(table, snapshot, rows)
+        if version is None:
+            return first_rows(table, None, rows)
+        snapshot = int(kept_version(tables.versions(table), version, self._path).snapshot)
+        return first_rows(tables.as_of(table, snapshot), snapshot, rows)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.core.tables.schema import TableLayout, check_partition_keys
+from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
@@ -42,15 +42,17 @@ def planned_partitions(workspace: Workspace, request: RefreshRequest) -> Partiti
     return partitions
 
 
-def fitting_layout(definition: DynamicTable, table: LakeTable) -> TableLayout | None:
-    """What the rows of a refresh have to fit; ``None`` before the first commit.
+def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayout | None, Rebuild]:
+    """What the rows of a refresh have to fit, ``None`` before the first commit, and what the refresh may change of it.
 
-    :raises SchemaEvolutionError: when the definition has other partition keys than the table.
+    :raises SchemaEvolutionError: when the definition has other partition keys than the table, and they have to stay.
     """
     layout = table.layout()
-    if layout is not None:
-        check_partition_keys(definition.identifier, layout.partition_keys, definition.partition_keys)
-    return layout
+    if layout is None:
+        return None, Rebuild.NOTHING
+    rebuild = layout.rebuild if request.full_refresh else Rebuild.NOTHING
+    layout.check_keys(request.table.identifier, request.table.partition_keys, rebuild)
+    return layout, rebuild
 
 
 def plan(

@@ -197,8 +197,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
     if skipped := overtaken(request, stage.partitions, current, workspace.now()):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
-    layout = fitting_layout(request.table, table)
-    planned = replace(plan(workspace, request, stage, current, (action, reason)), layout=layout)
+    layout, rebuild = fitting_layout(request, table)
+    planned = replace(plan(workspace, request, stage, current, (action, reason)), layout=layout, rebuild=rebuild)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

@@ -66,5 +66,6 @@ def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, befor
         partition_keys=planned.partition_keys,
         partitions=planned.partitions,
         comment=planned.comment,
+        rebuild=planned.rebuild,
     )
     return staged.commit(request, before_publish)

@@ -9,7 +9,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynami
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised
-from airflow_dynamic_tables.exceptions import CatalogError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogError, SchemaEvolutionError, TableNotFoundError
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -33,6 +33,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
 
     :raises ConfigurationError: when its name may not be one.
     :raises CatalogError: when something else of that name exists.
+    :raises SchemaEvolutionError: when the table holds rows in another format.
     """
     identifier = table.identifier
     check_names(identifier.catalog, identifier.database, identifier.table)
@@ -47,6 +48,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     if not isinstance(entry, CatalogDynamicTable):
         raise CatalogError(f"{identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
 
+    _check_format(workspace, identifier, entry.format, table.format)
     wanted = replace(
         _entry(table, _next_state(entry.refresh_handler.job_state, job_state)),
         # What commits and other engines write is not the definition's affair.
@@ -61,6 +63,15 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
         return Registration.UNCHANGED
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
+
+
+def _check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:
+    """Check that rows which are there are of the definition's format: in another one nobody would find them."""
+    if known != wanted and workspace.table(identifier, known).layout() is not None:
+        raise SchemaEvolutionError(
+            f"{identifier} is a table of format {known}, its definition now says {wanted}. No refresh can change that in one "
+            "step: drop the table (dynamic-tables drop) and refresh it again, or give the definition another name."
+        )
 
 
 def _forgotten_comments(entry: CatalogDynamicTable, table: DynamicTable) -> list[str]:

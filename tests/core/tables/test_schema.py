@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, evolve, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout, evolve, spark_ddl
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 
 OLD = (Column("id", "bigint", nullable=False), Column("name", "string", comment="of the customer"))
@@ -98,11 +98,53 @@ def test_a_layout_with_keys_last_takes_them_wherever_the_query_has_them() -> Non
 def test_any_other_layout_has_one_order() -> None:
     layout = TableLayout(KEYED, ("ds",))
     assert layout.evolved((*KEYED, Column("more", "int"))) == (*KEYED, Column("more", "int"))
-    with pytest.raises(SchemaEvolutionError, match=r"Column 1 was n bigint.* Drop the table \(dynamic-tables drop\)"):
+    with pytest.raises(SchemaEvolutionError, match=r"Column 1 was n bigint.* --full-refresh .* Or drop the table"):
         layout.evolved(KEYED[::-1])
 
 
 def test_partition_keys_of_a_table_stay_in_their_order() -> None:
-    check_partition_keys("t", ("ds", "hh"), ("ds", "hh"))
+    layout = TableLayout(KEYED, ("ds", "hh"))
+    layout.check_keys("t", ("ds", "hh"))
     with pytest.raises(SchemaEvolutionError, match=r"t is partitioned by \(ds, hh\), its definition now by \(hh, ds\)"):
-        check_partition_keys("t", ("ds", "hh"), ("hh", "ds"))
+        layout.check_keys("t", ("hh", "ds"))
+
+
+TEXT = (Column("n", "string"), Column("ds", "string"))
+
+
+def test_a_full_refresh_changes_what_the_table_lets_it() -> None:
+    for rebuild in (Rebuild.EVERYTHING, Rebuild.COLUMNS):
+        layout = TableLayout(KEYED, ("ds",), rebuild=rebuild)
+        assert layout.evolved(TEXT, layout.rebuild) == TEXT
+        with pytest.raises(SchemaEvolutionError, match="--full-refresh"):
+            layout.evolved(TEXT)
+    layout = TableLayout(KEYED, ("ds",), rebuild=Rebuild.NOTHING, limit="It cannot.")
+    with pytest.raises(SchemaEvolutionError, match=r"not dropped, renamed, reordered or retyped. It cannot. Drop the table"):
+        layout.evolved(TEXT, layout.rebuild)
+
+
+def test_other_partition_keys_are_for_a_table_that_can_be_made_anew_whole() -> None:
+    layout = TableLayout(KEYED, ("ds",))
+    layout.check_keys("t", (), layout.rebuild)
+    with pytest.raises(SchemaEvolutionError, match=r"its definition now by \(\). Refresh all of it with --full-refresh"):
+        layout.check_keys("t", ())
+    layout = TableLayout(KEYED, ("ds",), rebuild=Rebuild.COLUMNS, limit="It cannot.")
+    with pytest.raises(SchemaEvolutionError, match=r"now by \(\). It cannot. Drop the table"):
+        layout.check_keys("t", (), layout.rebuild)
+
+
+def test_where_types_stay_columns_can_be_renamed_or_dropped_at_the_end() -> None:
+    layout = TableLayout(KEYED, rebuild=Rebuild.NAMES)
+    renamed = (Column("m", "bigint"), KEYED[1])
+    assert layout.evolved(renamed, layout.rebuild) == renamed
+    assert layout.evolved(KEYED[:1], layout.rebuild) == KEYED[:1]
+    for refused in (TEXT, KEYED[::-1], KEYED[1:]):
+        with pytest.raises(SchemaEvolutionError, match="Drop the table"):
+            layout.evolved(refused, layout.rebuild)
+
+
+def test_a_column_that_stays_keeps_its_comment() -> None:
+    layout = TableLayout((Column("n", "bigint", comment="how many"), Column("ds", "string")))
+    assert layout.evolved((KEYED[1], KEYED[0]), layout.rebuild)[1].comment == "how many"
+    assert not layout.is_kept((KEYED[1], KEYED[0]), ())
+    assert layout.is_kept((*KEYED, Column("more", "int")), ())

@@ -88,7 +88,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
-import airflow_dynamic_tables.formats.iceberg.table as iceberg
+import airflow_dynamic_tables.formats.iceberg.stage as iceberg
 import airflow_dynamic_tables.services.tables.rollback as restoring
 
 def die(*arguments):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
 from airflow_dynamic_tables.formats.registry import open_table
@@ -66,8 +66,7 @@ class Bench:
         """Write rows by day into a stage, one file a day, and say so."""
         columns, stage, files = columns or self.columns, staged.begin(), []
         for number, (day, values) in enumerate(rows.items()):
-            table: dict[str, Any] = {"ds": [day] * len(values), "n": pa.array(values, pa.int64())}
-            table |= {column.name: pa.array([f"{value}!" for value in values]) for column in columns[2:]}
+            table: dict[str, Any] = {column.name: _filled(column, day, values) for column in columns}
             name = f"data/{self._folder(day, values)}part-{number}.{self.hive_format or 'parquet'}"
             file = Path(stage.removeprefix("file://"), name)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,8 +95,9 @@ class Bench:
         result: RefreshResult,
         before_publish: Callable[[], None] = lambda: None,
         at: datetime = NOON,
+        rebuild: Rebuild = Rebuild.NOTHING,
     ) -> Version:
-        return staged.commit(self.request(result, at), before_publish)
+        return staged.commit(replace(self.request(result, at), rebuild=rebuild), before_publish)
 
     def request(self, result: RefreshResult, at: datetime = NOON) -> CommitRequest:
         """What a refresh asks of the commit."""
@@ -109,9 +109,24 @@ class Bench:
         staged = self.stage(str(uuid4()), *days)
         return self.commit(staged, self.write(staged, rows), at=at)
 
+    def rebuild(self, rows: dict[str, list[int]], *columns: Column, before: Callable[[], None] = lambda: None) -> Version:
+        """A full refresh that makes the table anew, with these columns, as far as its layout lets it."""
+        staged = self.stage(str(uuid4()))
+        layout = self.table.layout()
+        assert layout is not None
+        layout.check_keys(self.path, self.partition_keys, layout.rebuild)
+        layout.evolved(columns, layout.rebuild)
+        return self.commit(staged, self.write(staged, rows, columns), before, rebuild=layout.rebuild)
+
     def rows(self) -> dict[str, list[int]]:
         """What a reader sees now."""
         found: dict[str, list[int]] = {}
         for row in self.table.sample(10_000):
             found.setdefault(row["ds"], []).append(row["n"])
         return {day: sorted(values) for day, values in sorted(found.items())}
+
+
+def _filled(column: Column, day: str, values: list[int]) -> Any:
+    if column.name == "ds":
+        return pa.array([day] * len(values), pa.string())
+    return pa.array(values, pa.int64()) if column.type == "bigint" else pa.array([f"{value}!" for value in values], pa.string())

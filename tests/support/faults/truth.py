@@ -25,6 +25,12 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
     return {day: sorted(numbers) for day, numbers in sorted(found.items())}
 
 
+def columns(workspace: Workspace) -> list[str]:
+    """The names of the columns of the table."""
+    layout = workspace.table(REVENUE, "iceberg").layout()
+    return [column.name for column in layout.columns] if layout is not None else []
+
+
 def versions(workspace: Workspace) -> list[Version]:
     """All versions, oldest first."""
     return workspace.table(REVENUE, "iceberg").versions()

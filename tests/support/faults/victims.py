@@ -101,21 +101,26 @@ class Site:
             definitions.write_text(YAML)
         table = load_definitions(definitions).tables[REVENUE]
         partitions = PartitionSet.of({"ds": day} for day in attempt.planned) if attempt.planned else None
-        return RefreshRequest(table, {}, MARCH, attempt.token, attempt.owner, partitions)
+        return RefreshRequest(table, {}, MARCH, attempt.token, attempt.owner, partitions, attempt.full_refresh)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One refresh: it writes ``days`` and replaces those of ``planned``, or the whole table."""
+    """One refresh: it writes ``days`` and replaces those of ``planned``, or the whole table.
+
+    ``more`` are columns that it returns besides.
+    """
 
     token: str
     days: Days
     owner: str = "dag/run/refresh"
     planned: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    full_refresh: bool = False
 
     def job(self, plan: RefreshPlan) -> None:
         """The job, which says where it is."""
-        write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token))
+        write_days(plan, self.days, lambda step: sys.audit(f"{PREFIX}{step}", plan.token), self.more)
 
 
 def refresh(site: Site, attempt: Attempt, clock: Callable[[], datetime] = utc_now) -> Version:

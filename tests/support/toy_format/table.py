@@ -25,7 +25,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
-from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, check_partition_keys, spark_ddl
+from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, RowCounts, StagedTable, TableContent
@@ -166,8 +166,9 @@ class ToyStage(StagedTable):
     def _next(self, state: State, request: CommitRequest, added: tuple[DataFile, ...]) -> State:
         columns = request.result.columns
         if state.version is not None:
-            check_partition_keys(self._table.location, state.keys, request.partition_keys)
-            columns = TableLayout(state.columns, state.keys).evolved(columns)
+            layout = TableLayout(state.columns, state.keys)
+            layout.check_keys(self._table.location, request.partition_keys, request.rebuild)
+            columns = layout.evolved(columns, request.rebuild)
         number = state.version.number + 1 if state.version is not None else 1
         version = Version(
             number=number,

@@ -1,0 +1,189 @@
+"""Other columns and partition keys for an Iceberg table all of whose rows are replaced, and the meaning of its old files.
+
+As in Iceberg's own ``REPLACE TABLE`` a name keeps the id that it has had before, whatever its type was. The files of old
+snapshots are read by the names of their columns, which have one mapping for all of them: with another id for the same name, old
+rows would read as nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField, NameMapping, create_mapping_from_schema
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from airflow_dynamic_tables.clients.iceberg.types import schema_of
+from airflow_dynamic_tables.core.tables.schema import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What changes in the metadata of a table, and what nobody else may have changed meanwhile."""
+
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+
+
+def replacement(metadata: TableMetadata, columns: Sequence[Column], partition_keys: Sequence[str]) -> Replacement:
+    """Give a table exactly these columns and partition keys.
+
+    :raises UnsupportedError: names the column whose type Iceberg does not have.
+    """
+    schema = _schema(metadata, columns)
+    spec = _spec(metadata, schema, partition_keys)
+    known_schemas = {one.schema_id for one in metadata.schemas}
+    known_specs = {one.spec_id for one in metadata.partition_specs}
+    updates: list[TableUpdate] = []
+    if schema.schema_id not in known_schemas:
+        updates.append(AddSchemaUpdate(schema=schema))
+    updates.append(SetCurrentSchemaUpdate.model_validate({"schema-id": schema.schema_id}))
+    if spec.spec_id not in known_specs:
+        updates.append(AddPartitionSpecUpdate(spec=spec))
+    updates.append(SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}))
+    if metadata.default_sort_order_id:  # another engine's, of columns that there may be no more
+        updates.append(SetDefaultSortOrderUpdate.model_validate({"sort-order-id": 0}))
+    mapping = NameMapping(_merged(_known_mapping(metadata), list(create_mapping_from_schema(schema))))
+    updates.append(SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()}))
+    requirements = (
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": metadata.last_column_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+        AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": metadata.last_partition_id}),
+    )
+    return Replacement(tuple(updates), requirements)
+
+
+def has_had(metadata: TableMetadata, columns: Sequence[Column]) -> bool:
+    """Whether a table that has none of these columns had one of that name before."""
+    return not _ids_of_names(metadata).keys().isdisjoint(column.name for column in columns)
+
+
+def _schema(metadata: TableMetadata, columns: Sequence[Column]) -> Schema:
+    """The schema of these columns; an earlier one of the table when it is the same."""
+    known = _ids_of_names(metadata)
+    new = count(metadata.last_column_id + 1)
+    drawn = schema_of(columns)
+    struct = _with_ids(drawn.as_struct(), "", lambda name: known.get(name) or next(new))
+    schema = Schema(*struct.fields, schema_id=1 + max(one.schema_id for one in metadata.schemas))
+    return next((one for one in metadata.schemas if one == schema), schema)
+
+
+def _ids_of_names(metadata: TableMetadata) -> dict[str, int]:
+    """The id of every name that a column or a part of one has or had; a name that another engine took away has none."""
+    in_order = sorted(metadata.schemas, key=lambda schema: (schema.schema_id == metadata.current_schema_id, schema.schema_id))
+    last_names = {field_id: str(schema.find_column_name(field_id)) for schema in in_order for field_id in schema.field_ids}
+    current = metadata.schema().field_ids
+    return {name: field_id for field_id, name in sorted(last_names.items(), key=lambda named: (named[0] in current, named[0]))}
+
+
+def _with_ids(struct: StructType, prefix: str, id_of: Callable[[str], int]) -> StructType:
+    names = [f"{prefix}{field.name}" for field in struct.fields]
+    ids = [id_of(name) for name in names]
+    return StructType(
+        *(
+            NestedField(number, field.name, _numbered(field.field_type, name, id_of), required=field.required, doc=field.doc)
+            for number, name, field in zip(ids, names, struct.fields, strict=True)
+        )
+    )
+
+
+def _numbered(kind: IcebergType, name: str, id_of: Callable[[str], int]) -> IcebergType:
+    match kind:
+        case StructType():
+            return _with_ids(kind, f"{name}.", id_of)
+        case ListType():
+            element = f"{name}.element"
+            element_id = id_of(element)
+            return ListType(element_id, _numbered(kind.element_type, element, id_of), element_required=kind.element_required)
+        case MapType():
+            key = f"{name}.key"
+            value = f"{name}.value"
+            key_id = id_of(key)
+            value_id = id_of(value)
+            key_type = _numbered(kind.key_type, key, id_of)
+            value_type = _numbered(kind.value_type, value, id_of)
+            return MapType(key_id, key_type, value_id, value_type, value_required=kind.value_required)
+    return kind
+
+
+def _spec(metadata: TableMetadata, schema: Schema, partition_keys: Sequence[str]) -> PartitionSpec:
+    """Partitioning by these columns; an earlier spec of the table when it is the same."""
+    sources = [schema.find_field(key) for key in partition_keys]
+    if _is_by(metadata.spec(), sources, metadata.schema()):
+        return metadata.spec()
+    known = {(field.source_id, field.name): field for field in _stable_fields(metadata, schema)}
+    new = count(max(metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1) + 1)
+    fields = tuple(_partition_field(known, source, new) for source in sources)
+    same = (spec for spec in metadata.partition_specs if spec.fields == fields)
+    return next(same, None) or PartitionSpec(*fields, spec_id=1 + max(spec.spec_id for spec in metadata.partition_specs))
+
+
+def _is_by(spec: PartitionSpec, sources: Sequence[NestedField], schema: Schema) -> bool:
+    """Whether a spec is that by these columns, which have the same types in a schema."""
+    by = [(field.source_id, field.name, str(field.transform)) for field in spec.fields]
+    is_same = by == [(source.field_id, source.name, "identity") for source in sources]
+    return is_same and all(schema.find_type(source.field_id) == source.field_type for source in sources)
+
+
+def _partition_field(known: dict[tuple[int, str], PartitionField], source: NestedField, new: Iterator[int]) -> PartitionField:
+    field = known.get((source.field_id, source.name))
+    return field or PartitionField(source.field_id, next(new), IdentityTransform(), source.name)
+
+
+def _stable_fields(metadata: TableMetadata, schema: Schema) -> Iterator[PartitionField]:
+    """Fields of all specs by columns that always had the type that they have in this schema."""
+    types: dict[int, set[str]] = {}
+    for one in (*metadata.schemas, schema):
+        for column in one.fields:
+            types.setdefault(column.field_id, set()).add(str(column.field_type))
+    for spec in metadata.partition_specs:
+        for field in spec.fields:
+            if isinstance(field.transform, IdentityTransform) and len(types.get(field.source_id, ())) == 1:
+                yield field
+
+
+def _known_mapping(metadata: TableMetadata) -> list[MappedField]:
+    text = metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
+    mapping = NameMapping.model_validate_json(text) if text is not None else create_mapping_from_schema(metadata.schema())
+    return list(mapping)
+
+
+def _merged(known: Sequence[MappedField], new: Sequence[MappedField]) -> list[MappedField]:
+    """Names of both; where one has two ids, the new one."""
+    taken = {name for field in new for name in field.names}
+    by_id = {field.field_id: field for field in known}
+    merged = []
+    for field in new:
+        before = by_id.pop(field.field_id, None)
+        others = [name for name in before.names if name not in taken] if before is not None else []
+        parts = _merged(before.fields if before is not None else (), field.fields)
+        merged.append(_mapped(field.field_id, [*field.names, *others], parts))
+    for field in by_id.values():
+        if names := [name for name in field.names if name not in taken]:
+            merged.append(_mapped(field.field_id, names, field.fields))
+    return merged
+
+
+def _mapped(field_id: int | None, names: list[str], parts: Sequence[MappedField]) -> MappedField:
+    return MappedField.model_validate({"field-id": field_id, "names": names, "fields": list(parts)})
