@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -121,7 +122,8 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
     if table is None or not_supported_yet(table):
         return []
-    return [build_dag(table, definitions, access)]
+    # They are the scheduler's: a worker may be configured otherwise, and need not know what is called at the deadline.
+    return [build_dag(replace(table, deadline=None, executor=None), definitions, access)]
 
 
 def _readers(definitions: Definitions) -> Readers:

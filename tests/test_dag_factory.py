@@ -113,6 +113,8 @@ SETTINGS = """
     weight_rule: absolute
     queue: big
     executor: LocalExecutor
+    executor_config: {pod_template_file: /pods/big.yaml}
+    is_paused_upon_creation: true
 """
 
 
@@ -127,7 +129,46 @@ def test_the_settings_of_airflow_reach_dag_and_task(folder: Path) -> None:
     assert (dag.dagrun_timeout, dag.max_consecutive_failed_dag_runs) == (timedelta(hours=5), 5)
     assert (task.retry_exponential_backoff, task.max_retry_delay, task.depends_on_past) == (2, timedelta(hours=1), True)
     assert (task.pool_slots, task.priority_weight, task.queue, task.executor) == (2, 7, "big", "LocalExecutor")
+    assert (task.executor_config, dag.is_paused_upon_creation) == ({"pod_template_file": "/pods/big.yaml"}, True)
     assert DagSerialization.to_dict(dag)["dag"]["tasks"][0]["__var"]["weight_rule"] == "absolute"
+
+
+class V1Pod:
+    """Stands for the class of Kubernetes, which is not installed."""
+
+
+POD = V1Pod()
+
+
+def test_a_pod_is_named_in_python(folder: Path) -> None:
+    (folder / "tables.yaml").write_text(f"{TABLES}    executor_config: {{pod_override: '{__name__}:POD'}}\n")
+    assert load(folder)[TOTALS].get_task("refresh").executor_config == {"pod_override": POD}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "executor: KubernetesExecutor",
+            "executor: this Airflow has no 'KubernetesExecutor'; [core] executor is 'LocalExecutor'",
+        ),
+        (
+            "executor_config: {pod_override: 'company.pods:big'}",
+            "executor_config: pod_override: 'company.pods:big' cannot be imported where Airflow reads DAGs",
+        ),
+        ("executor_config: {pod_override: 'os:sep'}", "pod_override: 'os:sep' is no kubernetes.client.models.V1Pod"),
+    ],
+)
+def test_an_executor_that_this_airflow_does_not_have_is_a_mistake_of_its_table(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, setting: str, message: str
+) -> None:
+    (folder / "tables.yaml").write_text(f"{TABLES}    {setting}\n")
+    assert {DAILY} == load(folder).keys() - {MAINTENANCE_DAG}, "Airflow would hide both"
+    assert f"{folder}/tables.yaml:19:1: lake.sales.totals: " in caplog.text
+    assert message in caplog.text
+    if setting.startswith("executor:"):
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", TOTALS)
+        assert TOTALS in load(folder), "its worker may be configured otherwise"
 
 
 def test_default_args_hold_where_the_definitions_say_nothing(folder: Path) -> None:

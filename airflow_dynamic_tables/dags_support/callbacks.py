@@ -51,13 +51,7 @@ def imported(name: str, callback: Callback) -> Callable[..., Any]:
     :param name: the setting, for the message.
     :raises ConfigurationError: when there is no such function or notifier.
     """
-    module, _, attribute = callback.path.partition(":")
-    try:
-        value = reduce(getattr, attribute.split("."), import_module(module))
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        message = f"{name}: {callback.path!r} cannot be imported where Airflow reads DAGs ({reason})"
-        raise ConfigurationError(message) from error
+    value: Callable[..., Any] = look_up_name(name, callback.path)
     if callback.arguments is None:
         # A class would be made with the context, and nobody would be told.
         if isinstance(value, type) or not callable(value):
@@ -70,3 +64,17 @@ def imported(name: str, callback: Callback) -> Callable[..., Any]:
         return value(**callback.arguments)
     except Exception as error:
         raise ConfigurationError(f"{name}: {callback.path!r} does not take these arguments: {error}") from error
+
+
+def look_up_name(setting: str, path: str) -> Any:
+    """What ``module:name`` stands for.
+
+    :param setting: where it is named, for the message.
+    :raises ConfigurationError: when it cannot be imported.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        return reduce(getattr, attribute.split("."), import_module(module))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"{setting}: {path!r} cannot be imported where Airflow reads DAGs ({reason})") from error

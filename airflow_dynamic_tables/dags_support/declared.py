@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_dynamic_tables.core.identifiers import split_name
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
+from airflow_dynamic_tables.dags_support.executors import executor_settings
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
@@ -25,10 +26,17 @@ from airflow_dynamic_tables.services.settings import allowed_in
 DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """What holds for the tasks of a table where neither its definition nor anybody else says so."""
 
-DAG_SETTINGS = ("dag_display_name", "dagrun_timeout", "max_consecutive_failed_dag_runs", "access_control", "owner_links")
+DAG_SETTINGS = (
+    "dag_display_name",
+    "dagrun_timeout",
+    "max_consecutive_failed_dag_runs",
+    "access_control",
+    "owner_links",
+    "is_paused_upon_creation",
+)
 """The settings of a definition that concern a DAG; the others concern tasks."""
 
-_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD))
+_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD, "executor", "executor_config"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +58,17 @@ def said(table: DynamicTable, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def task_settings(table: DynamicTable) -> dict[str, Any]:
-    """What the definition says of its tasks, as arguments of operators; without callbacks."""
-    return said(table, _TASK_SETTINGS)
+    """What the definition says of its tasks, as arguments of operators; without callbacks.
+
+    :raises ConfigurationError: when this Airflow has no such executor, or its config names no pod.
+    """
+    return {**said(table, _TASK_SETTINGS), **executor_settings(table)}
 
 
 def refresh_settings(table: DynamicTable) -> dict[str, Any]:
     """What the definition says of its task ``refresh``, callbacks included, as arguments of the operator.
 
-    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.dags_support.callbacks.callbacks_of`.
+    :raises ConfigurationError: when there is not what it names: a callback, an executor, a pod.
     """
     return {"max_active_tis_per_dag": 1, **task_settings(table), **callbacks_of(table)}
 
@@ -110,11 +121,11 @@ def load_every(definitions: str | Path, catalogs_file: Path | None) -> tuple[Def
 def refreshable(table: DynamicTable) -> DynamicTable:
     """Itself.
 
-    :raises DefinitionError: when nothing refreshes such a table, or its callbacks cannot be imported.
+    :raises DefinitionError: when nothing refreshes such a table, or Airflow does not have what it names.
     """
     problem = not_supported_yet(table)
     try:
-        callbacks_of(table)
+        refresh_settings(table)
     except ConfigurationError as error:
         problem = str(error)
     if problem:

@@ -72,6 +72,9 @@ class AirflowSettings:
     weight_rule: str | None = None
     queue: str | None = None
     executor: str | None = None
+    executor_config: Mapping[str, Any] | None = None
+    is_paused_upon_creation: bool | None = None
+    on_execute_callback: tuple[Callback, ...] | None = None
     on_failure_callback: tuple[Callback, ...] | None = None
     on_success_callback: tuple[Callback, ...] | None = None
     on_retry_callback: tuple[Callback, ...] | None = None

@@ -63,7 +63,9 @@ def _message(model: type[Declaration], detail: ErrorDetails, inner: Location) ->
         return f"must be a mapping such as {{name: …}}, not {_kind(value)}"
     key = next((str(step) for step in reversed(inner) if isinstance(step, str)), "it")
     if kind == "extra_forbidden":
-        return f"unknown key {key!r}{did_you_mean(key, _keys_of(model, inner[:-1]))}"
+        closed = _model_at(model, inner[:-1])
+        why = closed.refused.get(key)
+        return f"{key!r} is not taken: {why}" if why else f"unknown key {key!r}{did_you_mean(key, _keys_of(closed))}"
     if kind == "missing":
         return f"{key!r} is missing"
     if kind == "value_error":
@@ -106,13 +108,18 @@ def _kind(value: object) -> str:
     return "a list" if isinstance(value, list) else repr(value)
 
 
-def _keys_of(model: type[Declaration], path: Location) -> list[str]:
-    """The keys that are legal in the model at that path."""
-    current: type[Declaration] = model
+def _model_at(model: type[Declaration], path: Location) -> type[Declaration]:
+    """The model at that path."""
+    current = model
     for step in path:
         field = current.model_fields.get(str(step))
         current = (_model_in(field.annotation) if field else None) or current
-    return [field.alias or name for name, field in current.model_fields.items()]
+    return current
+
+
+def _keys_of(model: type[Declaration]) -> list[str]:
+    """The keys that are legal in a model."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: object) -> type[Declaration] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from airflow.sdk import DAG, BaseOperator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +22,9 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.declarations.airflow import REFUSED
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
     load_definitions,
@@ -413,6 +417,24 @@ def test_any_text_gives_definitions_and_mistakes(text: str, tmp_path: Path) -> N
             "3:24",
             "'late' names nothing in Python; write 'module:name', for example 'alerts:page'",
         ),
+        ("executor_config: big", "3:20", "'executor_config' must be a mapping, not 'big'"),
+        (
+            "executor_config: {pod_override: big}",
+            "3:20",
+            "'big' names nothing in Python; write 'module:name', for example 'alerts:page'",
+        ),
+        (
+            "catchup: true",
+            "3:3",
+            "'catchup' is not taken: the refresh of the last tick makes up for missed ones; a backfill fills earlier partitions",
+        ),
+        (
+            "max_active_runs: 3",
+            "3:3",
+            "'max_active_runs' is not taken: a table is refreshed by one task at a time, whatever the schedule",
+        ),
+        ("sla: 1 hour", "3:3", "'sla' is not taken: use 'deadline'"),
+        ("is_paused_upon_creation: 1", "3:28", "'1' is neither true nor false"),
         ("end_date: soon", "3:13", "'end_date' must be a date or time such as '2024-01-01', not 'soon'"),
     ],
 )
@@ -420,3 +442,12 @@ def test_a_wrong_setting_of_airflow_is_told_with_its_place(tmp_path: Path, setti
     text = f"# The table\ndynamic_tables:\n- {setting}\n  name: t\n  freshness: 1 day\n  query: SELECT 1 AS x\n"
     _, mistakes = load_sound_definitions(_write(tmp_path, a=text), cache=NO_CACHE)
     assert [str(mistake) for mistake in mistakes] == [f"{tmp_path / 'a.yaml'}:{place}: {message}"]
+
+
+def test_every_setting_of_airflow_is_taken_or_refused_with_a_reason() -> None:
+    taken = TableDeclaration.model_fields.keys()
+    assert not taken & REFUSED.keys()
+    asked_for_by_run = {"self", "kwargs", "params"}
+    for kind in (BaseOperator, DAG):
+        every = inspect.signature(kind.__init__).parameters.keys()
+        assert every - taken - REFUSED.keys() == every & asked_for_by_run

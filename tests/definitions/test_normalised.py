@@ -72,6 +72,9 @@ dynamic_tables:
   on_failure_callback: [company.alerts:page, {notifier: "company.alerts:Chat", arguments: {to: [a, b], urgent: true}}]
   dag_on_failure_callback: company.alerts:page
   dag_on_success_callback: []
+  on_execute_callback: company.alerts:begun
+  executor_config: {pod_template_file: /pods/big.yaml, pod_override: company.pods:big}
+  is_paused_upon_creation: true
   deadline: {after: 2 hours, reference: logical_date, callback: company.alerts:late}
   on_success_callback: []
   on_retry_callback: company.alerts:note

@@ -89,6 +89,13 @@ def _argument(value: object) -> Any:
     return value
 
 
+def _executor_config(value: object) -> object:
+    config = _argument(value)
+    if isinstance(config, dict) and "pod_override" in config:
+        _checked_path(config["pod_override"])
+    return config
+
+
 _CALLBACK_SCHEMA = {
     "anyOf": [
         {"type": "string", "examples": ["company.alerts:page"]},
@@ -111,6 +118,11 @@ Callbacks = Annotated[
 ]
 """One callback or several."""
 
+ExecutorConfig = Annotated[
+    dict[str, Any], BeforeValidator(_executor_config), WithJsonSchema({"type": "object"}, mode="validation")
+]
+"""Plain data; text as it is written."""
+
 _Truth = Annotated[bool, BeforeValidator(_truth)]
 _ShortName = Annotated[Name, Field(max_length=_LONGEST_NAME)]
 _Link = Annotated[Name, AfterValidator(_check_link)]
@@ -132,8 +144,46 @@ def _deadline(declared: DeadlineDeclaration) -> Deadline:
     return Deadline(declared.callback, declared.after, declared.reference)
 
 
+_PYTHON = "what is Python stands in Python; put a DynamicTableRefreshOperator into a DAG of yours"
+_ONE_AT_A_TIME = "a table is refreshed by one task at a time, whatever the schedule"
+_ONE_TASK = "a refresh is one task, and comes after no other"
+_MAIL = "name a notifier in 'on_failure_callback', such as airflow.providers.smtp.notifications.smtp:SmtpNotifier"
+_PAGE = "use 'comment'; the page of the DAG is made of the definition"
+_NAMED = "it is made of the name of the table"
+_ASSETS = "the assets are the table itself and the tables that it reads"
+_RESULT = "what a refresh returns is what its asset event says of the commit"
+
+REFUSED = {
+    "catchup": "the refresh of the last tick makes up for missed ones; a backfill fills earlier partitions",
+    **dict.fromkeys(
+        ("max_active_runs", "max_active_tasks", "max_active_tis_per_dag", "max_active_tis_per_dagrun"), _ONE_AT_A_TIME
+    ),
+    **dict.fromkeys(("wait_for_downstream", "trigger_rule", "fail_fast", "task_group", "map_index_template"), _ONE_TASK),
+    **dict.fromkeys(("ignore_first_depends_on_past", "wait_for_past_depends_before_skipping"), "use 'depends_on_past' alone"),
+    **dict.fromkeys(("email", "email_on_failure", "email_on_retry"), _MAIL),
+    **dict.fromkeys(("sla", "sla_miss_callback"), "use 'deadline'"),
+    **dict.fromkeys(("description", "doc", "doc_md", "doc_json", "doc_yaml", "doc_rst"), _PAGE),
+    **dict.fromkeys(("dag_id", "task_id", "task_display_name", "logger_name"), _NAMED),
+    **dict.fromkeys(("inlets", "outlets"), _ASSETS),
+    **dict.fromkeys(("do_xcom_push", "multiple_outputs"), _RESULT),
+    **dict.fromkeys(("pre_execute", "post_execute", "default_args", "dag", "allow_nested_operators", "auto_register"), _PYTHON),
+    **dict.fromkeys(("template_searchpath", "template_undefined", "user_defined_macros", "user_defined_filters"), _PYTHON),
+    **dict.fromkeys(("jinja_environment_kwargs", "render_template_as_native_obj"), _PYTHON),
+    "retry_policy": "a refresh knows which errors another try would repeat, and is not tried again after them",
+    "resources": "use 'spark' for what the job needs, and 'pool_slots' for the task",
+    "run_as_user": "refreshes run as the user of the worker, who owns what they write",
+    "allowed_run_types": "a run by hand and a backfill mean the same refresh as a scheduled one",
+    **dict.fromkeys(
+        ("disable_bundle_versioning", "rerun_with_latest_version"), "set it for all of Airflow, in its configuration"
+    ),
+}
+"""Settings of Airflow that a table does not take, and why."""
+
+
 class AirflowDeclaration(Declaration):
     """Settings of the DAG and its tasks, as Airflow has them."""
+
+    refused = REFUSED
 
     owner: Name | None = None
     """Owner of the Airflow task."""
@@ -171,6 +221,12 @@ class AirflowDeclaration(Declaration):
     """Queue of the Celery executor."""
     executor: _ShortName | None = None
     """Name of one of the executors of this Airflow."""
+    executor_config: ExecutorConfig | None = None
+    """What the executor takes, e.g. `pod_template_file`; `pod_override: module:name` names a pod in Python."""
+    is_paused_upon_creation: _Truth | None = None
+    """Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured."""
+    on_execute_callback: Callbacks | None = None
+    """What to call when a refresh begins, and again after it waited for parents."""
     on_failure_callback: Callbacks | None = None
     """What to call when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
     on_success_callback: Callbacks | None = None

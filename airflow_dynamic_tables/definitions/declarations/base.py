@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -58,3 +58,6 @@ class Declaration(BaseModel):
     """Frozen, and closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Keys that somebody who knows other software may expect, and why they are not taken."""
