@@ -32,6 +32,7 @@ from airflow_dynamic_tables.dags_support.declared import (
 )
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
 from airflow_dynamic_tables.dags_support.params import params_of
+from airflow_dynamic_tables.dags_support.schedules import schedule_of
 from airflow_dynamic_tables.definitions.loader import load_task_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -136,7 +137,7 @@ def _readers(definitions: Definitions) -> Readers:
 
 
 def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:
-    """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness.
+    """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness, and on updates of assets.
 
     When a refresh may end in quarantine, ``decide`` comes after it.
 
@@ -152,7 +153,7 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     dag = DAG(
         dag_id=table.identifier.workflow_id,
         description=table.comment or f"Keeps {table.identifier} fresh",
-        schedule=CronTriggerTimetable(table.cron, timezone=table.timezone) if table.cron else None,
+        schedule=schedule_of(table),
         start_date=dates["start_date"] or START_DATE,
         end_date=dates["end_date"],
         # The dates of tasks would hold beside those of the DAG.

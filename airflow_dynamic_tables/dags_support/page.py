@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Updates
 
 Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
@@ -22,6 +22,7 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
     rows = {
         "Freshness": table.freshness.text,
         "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
+        **({"Refreshed on": f"updates of {_listed(table.on, definitions)}"} if table.on else {}),
         "Refresh mode": f"{table.mode.value}: {table.mode_reason}",
         "Format": table.format,
         "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
@@ -37,6 +38,11 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
     if any(line.strip() not in table.text for line in table.query.splitlines()):
         lines += ["", _fenced("sql", table.query.rstrip())]
     return "\n".join([*lines, ""])
+
+
+def _listed(updates: Updates, definitions: Definitions) -> str:
+    named = (_link(asset.table, definitions) if asset.table else f"`{asset}`" for asset in updates.assets)
+    return (" and " if updates.every else " or ").join(named)
 
 
 def _link(name: TableIdentifier, definitions: Definitions) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
@@ -17,11 +20,20 @@ from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Rete
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import AssetItem, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, AssetReference, DynamicTable, Updates
+from airflow_dynamic_tables.redaction import has_password
 
 _T = TypeVar("_T")
+
+_TABLE_SCHEME = "dynamic-table:"
+
+_LONGEST_URI = 1_500
+"""Characters of an asset's name or URI that Airflow's database holds."""
+
+Named = Callable[[str], tuple[TableIdentifier, Entry | None]]
+"""What a name in some file means; without an entry when a broken file declares it. Raises ``ValueError`` when nothing does."""
 
 
 def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
@@ -46,7 +58,7 @@ def _data_path(path: str | None, file: Path) -> str | None:
     return str(file.parent.absolute() / path)
 
 
-def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) -> DynamicTable:
+def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, on: Updates | None) -> DynamicTable:
     """A dynamic table as its declaration and the defaults of its file mean it."""
     defaults = entry.defaults
     decision = mode_decision(entry, declared)
@@ -61,7 +73,8 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         mode=decision.mode,
         mode_reason=decision.reason,
         freshness=decision.freshness,
-        cron=declared.schedule or defaults.schedule or _cron(decision),
+        cron=_cron(declared.schedule or defaults.schedule, decision),
+        on=on,
         comment=declared.comment,
         timezone=_timezone(entry, declared),
         partition_keys=declared.partitioned_by,
@@ -83,6 +96,54 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion) 
         file=entry.file,
         text=entry.document.excerpt(entry.location),
     )
+
+
+def build_updates(declared: TableDeclaration, named: Named) -> Updates | None:
+    """The assets that refresh a table, as far as they have no mistake."""
+    if declared.on is None:
+        return None
+    every = dict.fromkeys(asset_reference(item, named) for item in declared.on.items)
+    return Updates(tuple(every), declared.on.every)
+
+
+def asset_reference(item: AssetItem, named: Named) -> AssetReference:
+    """The asset that is meant.
+
+    :raises ValueError: when none can be; says why.
+    """
+    if len(item.text) > _LONGEST_URI:
+        raise ValueError(f"an asset's URI or name has at most {_LONGEST_URI:,} characters")
+    if item.is_name:
+        return AssetReference(name=item.text)
+    if ":" in item.text and "`" not in item.text:
+        return _asset_of_uri(item.text)
+    identifier, entry = named(item.text)
+    if entry is None or isinstance(entry.declaration, TableDeclaration):
+        return AssetReference(table=identifier)
+    if not isinstance(entry.declaration, SourceDeclaration):
+        raise ValueError(f"{identifier} is a view, and nobody updates those; name the tables that it reads")
+    uri = build_source(entry, entry.declaration).asset_uri
+    if uri is None:
+        raise ValueError(f"only who writes {identifier} knows its asset; write the URI that their DAG has as its outlet")
+    return AssetReference(uri=uri)
+
+
+def _asset_of_uri(uri: str) -> AssetReference:
+    if has_password(uri):
+        raise ValueError("an asset's URI may not hold a password; Airflow leaves it out of the asset of who writes it, too")
+    no_asset = f"{uri!r} is no URI of an asset; write for example s3://bucket/orders"
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ValueError(f"{no_asset} ({error})") from error
+    if not parts.scheme or parts.scheme == "airflow":
+        raise ValueError(no_asset)
+    if f"{parts.scheme}:" != _TABLE_SCHEME:
+        return AssetReference(uri=uri)
+    names = [unquote(name) for name in (parts.netloc, *parts.path.strip("/").split("/"))]
+    if len(names) != 3 or not all(names):
+        raise ValueError(f"{uri!r} is no dynamic table; write {_TABLE_SCHEME}//catalog/database/table")
+    return AssetReference(table=TableIdentifier(*names).checked())
 
 
 def _applies(option: str, declared: TableDeclaration) -> bool:
@@ -140,6 +201,8 @@ def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     return {key: patterns[key] for key in declared.partitioned_by if key in patterns}
 
 
-def _cron(decision: ModeDecision) -> str | None:
-    """A table that is refreshed all the time has no schedule."""
+def _cron(schedule: str | None, decision: ModeDecision) -> str | None:
+    """A table that is refreshed all the time, or only when assets are updated, has no cron expression."""
+    if schedule:
+        return None if schedule == NO_SCHEDULE else schedule
     return None if decision.mode is RefreshMode.CONTINUOUS else cron_for(decision.freshness)

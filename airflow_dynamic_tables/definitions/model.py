@@ -17,6 +17,9 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
+NO_SCHEDULE = "none"
+"""The schedule of a table that only updates of assets refresh."""
+
 DEFAULTS_FILE = "defaults.yaml"
 """The file of a folder that says what holds for all tables below it."""
 
@@ -48,6 +51,36 @@ class Deadline:
     callback: tuple[Callback, ...]
     after: timedelta | None = None
     reference: str = "queued_at"
+
+
+@dataclass(frozen=True, slots=True)
+class AssetReference:
+    """An asset of Airflow: that of a dynamic table, or one that goes by its URI or, where it has none, by its name."""
+
+    table: TableIdentifier | None = None
+    uri: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """As it is shown."""
+        return str(self.table or self.uri or self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The assets whose updates refresh a table: that of any, or, when ``every``, those of all since the last time."""
+
+    assets: tuple[AssetReference, ...]
+    every: bool = False
+
+    @property
+    def tables(self) -> tuple[TableIdentifier, ...]:
+        """The dynamic tables among them."""
+        return tuple(asset.table for asset in self.assets if asset.table is not None)
+
+    def __str__(self) -> str:
+        """As it is shown."""
+        return (" and " if self.every else " or ").join(map(str, self.assets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +127,11 @@ class DynamicTable(AirflowSettings):
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
     tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
-    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule. ``formatters`` maps
-    partition keys to Java date patterns, in the order of the keys; ``comments`` maps columns to comments. The job checks
-    ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was declared, ``file`` is the
-    path from the folder that holds the definitions; ``text`` is the entry as it is written there, without secrets.
+    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on``
+    refresh it, too. ``formatters`` maps partition keys to Java date patterns, in the order of the keys; ``comments`` maps
+    columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was
+    declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry as it is written there,
+    without secrets.
     """
 
     identifier: TableIdentifier
@@ -109,6 +143,7 @@ class DynamicTable(AirflowSettings):
     mode_reason: str
     freshness: Freshness
     cron: str | None
+    on: Updates | None = None
     comment: str | None = None
     timezone: str = "UTC"
     partition_keys: tuple[str, ...] = ()

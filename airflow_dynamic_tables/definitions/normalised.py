@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, AirflowSettings, DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, AirflowSettings, DynamicTable, Updates
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.redaction import without_secret_values
 
@@ -39,7 +39,8 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "comment": table.comment,
         "freshness": table.freshness.text,
         "refresh_mode": table.declared_mode.value,
-        "schedule": table.cron,
+        "schedule": table.cron or (NO_SCHEDULE if table.on else None),
+        "on": to_plain(table.on) if table.on else None,
         "timezone": table.timezone,
         "partitioned_by": list(table.partition_keys),
         "options": dict(table.options),
@@ -104,13 +105,15 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
     """All other fields."""
     start = declaration.get("start_date")
     end = declaration.get("end_date")
+    schedule = declaration.get("schedule")
     airflow = from_plain(AirflowSettings, {name: declaration[name] for name in AIRFLOW_SETTINGS if name in declaration})
     return {
         "identifier": TableIdentifier.parse(declaration["name"]),
         "query": declaration["query"],
         "declared_mode": RefreshMode(declaration["refresh_mode"]),
         "freshness": Freshness.parse(declaration["freshness"]),
-        "cron": declaration.get("schedule"),
+        "cron": None if schedule == NO_SCHEDULE else schedule,
+        "on": from_plain(Updates, declaration["on"]) if "on" in declaration else None,
         "partition_keys": tuple(declaration["partitioned_by"]),
         "retention": _retention(declaration.get("versions_to_keep"), declaration.get("version_max_age")),
         "comments": declaration["columns"],

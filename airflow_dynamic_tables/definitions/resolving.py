@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, pairwise
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.circles import circle_in, without_circles
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
 from airflow_dynamic_tables.core.limits import (
     CIRCLES,
     NAMES_COMPARED,
@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.limits import (
 from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.definitions.building import build_source, build_table
+from airflow_dynamic_tables.definitions.building import build_source, build_table, build_updates
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
@@ -28,7 +28,7 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes
+from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes, update_mistakes
 
 Analyse = Callable[[str], Analysis]
 
@@ -87,7 +87,7 @@ class Resolver:
                         tables[identifier] = table
                 else:
                     self._view(identifier, ())
-        for identifier in self._cycles(expansions):
+        for identifier in self._cycles(expansions, tables):
             tables.pop(identifier, None)
         return Definitions(tables, sources)
 
@@ -95,9 +95,12 @@ class Resolver:
         """The table, when neither it nor its query has a mistake."""
         most = max(self.mistakes.room(entry.document.path), 1)
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
-        mistakes = list(islice(every, most))
+        named = partial(self._named, entry.scope)
+        mistakes = list(islice(chain(every, update_mistakes(entry, declared, named)), most))
         self.mistakes.add(mistakes)
-        return build_table(entry, declared, expansion) if expansion is not None and entry.sound and not mistakes else None
+        if expansion is None or not entry.sound or mistakes:
+            return None
+        return build_table(entry, declared, expansion, build_updates(declared, named))
 
     def _register(self) -> None:
         for entry in self.entries:
@@ -205,6 +208,19 @@ class Resolver:
         alike = self._folded.get(_fold(wanted), [])
         return alike[0] if len(alike) == 1 else None
 
+    def _named(self, scope: tuple[str, str], name: str) -> tuple[TableIdentifier, Entry | None]:
+        """What a name outside of queries means; no entry when a broken file declares it.
+
+        :raises ValueError: when nothing has that name.
+        """
+        wanted = TableIdentifier.parse(name, catalog=scope[0], database=scope[1])
+        identifier = self._find(wanted)
+        if identifier is not None:
+            return identifier, self._known[identifier]
+        if wanted.table.lower() in self.missing_names:
+            return wanted, None
+        raise ValueError(f"{self._unknown(split_name(name), scope)} (an asset of others goes by its URI, or by {{name: …}})")
+
     def _unknown(self, names: tuple[str, ...], scope: tuple[str, str]) -> str:
         written = ".".join(names)
         hint = ""
@@ -213,51 +229,43 @@ class Resolver:
             hint = did_you_mean(written, [_relative(known, scope, len(names)) for known in self._known])
         return f"unknown table {written!r}{hint or '; declare it under sources, views or dynamic_tables'}"
 
-    def _cycles(self, expansions: Mapping[TableIdentifier, Expansion]) -> Iterator[TableIdentifier]:
-        """The tables that depend on themselves; every circle is a mistake at its first table."""
-        reads = {
-            identifier: {upstream for upstream in expansion.origins if upstream in expansions}
-            for identifier, expansion in expansions.items()
-        }
+    def _cycles(
+        self, expansions: Mapping[TableIdentifier, Expansion], tables: Mapping[TableIdentifier, DynamicTable]
+    ) -> Iterator[TableIdentifier]:
+        """The tables that depend on themselves, by reading or by being refreshed on updates; every circle is a mistake at its
+        first table.
+        """
+        reads = {identifier: {*expansion.origins} & expansions.keys() for identifier, expansion in expansions.items()}
+        for identifier, table in tables.items():
+            reads[identifier] |= set(table.on.tables if table.on else ()) & expansions.keys()
         numbers = {identifier: number for number, identifier in enumerate(expansions)}
         told = 0
-        while circle := _circle(reads):
+        while circle := circle_in(reads):
             told += 1
             if told > CIRCLES:
-                yield from self._others_in_circles(reads)
+                left = reads.keys() - without_circles(reads)
+                first = self._known[next(identifier for identifier in reads if identifier in left)]
+                message = f"{len(left)} more tables read each other in circles, or read tables that do"
+                self.mistakes.add([first.mistake("name", message)])
+                yield from left
                 return
             yield from circle
-            first = min(circle, key=numbers.__getitem__)
-            start = circle.index(first)
-            path = (*circle[start:], *circle[:start], first)
+            start = circle.index(min(circle, key=numbers.__getitem__))
+            path = (*circle[start:], *circle[:start], circle[start])
             for reader, read in pairwise(path):
                 reads[reader].discard(read)
-            query = self._known[first].query
-            if query is not None:
-                offset = expansions[first].origins[path[1]].parts[0].start
-                way = " -> ".join(map(str, path))
-                what = "a table cannot read itself" if len(circle) == 1 else "tables read each other in a circle"
-                self.mistakes.add([query.mistake(offset, f"{what}: {way}")])
+            self._tell_circle(path, expansions[path[0]])
 
-    def _others_in_circles(self, reads: Mapping[TableIdentifier, set[TableIdentifier]]) -> set[TableIdentifier]:
-        """The tables that no order brings behind all they read; that there are some is a mistake at the first of them."""
-        left = {reader: set(read) for reader, read in reads.items()}
-        readers: dict[TableIdentifier, list[TableIdentifier]] = {}
-        for reader, read in reads.items():
-            for name in read:
-                readers.setdefault(name, []).append(reader)
-        ready = [reader for reader, read in left.items() if not read]
-        while ready:
-            done = ready.pop()
-            del left[done]
-            for reader in readers.get(done, ()):
-                left[reader].discard(done)
-                if not left[reader]:
-                    ready.append(reader)
-        first = self._known[next(iter(left))]
-        message = f"{len(left)} more tables read each other in circles, or read tables that do"
-        self.mistakes.add([first.mistake("name", message)])
-        return set(left)
+    def _tell_circle(self, path: tuple[TableIdentifier, ...], expansion: Expansion) -> None:
+        """A mistake where the first table of a circle reads, or is refreshed on, the second one."""
+        entry = self._known[path[0]]
+        way = " -> ".join(map(str, path))
+        origin = expansion.origins.get(path[1])
+        if origin is None or entry.query is None:
+            self.mistakes.add([entry.mistake("on", f"tables are refreshed on each other's updates in a circle: {way}")])
+            return
+        what = "a table cannot read itself" if len(path) == 2 else "tables read each other in a circle"
+        self.mistakes.add([entry.query.mistake(origin.parts[0].start, f"{what}: {way}")])
 
 
 def _too_long(length: int) -> str:
@@ -267,16 +275,6 @@ def _too_long(length: int) -> str:
         f"all queries have more than {WRITTEN_OUT_CHARACTERS:,} characters together with their views written out; "
         "make dynamic tables of views that many read"
     )
-
-
-def _circle(reads: Mapping[TableIdentifier, set[TableIdentifier]]) -> list[TableIdentifier]:
-    """One circle of tables, each reading the next one; empty when there is none."""
-    try:
-        graphlib.TopologicalSorter(reads).prepare()
-    except graphlib.CycleError as error:
-        # graphlib lists a table after the one it reads, and the first one again at the end.
-        return list(reversed(error.args[1][1:]))
-    return []
 
 
 def _fold(identifier: TableIdentifier) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
-from airflow_dynamic_tables.definitions.building import calendar_time, formatters, mode_decision
+from airflow_dynamic_tables.definitions.building import Named, asset_reference, calendar_time, formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 
 _CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
@@ -50,6 +51,21 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
     if expansion is not None and expansion.analysis.outputs is not None:
         yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
+
+
+def update_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
+    """What is wrong with the assets that refresh a table, or with having none."""
+    for place, item in declared.on.located() if declared.on else ():
+        try:
+            asset = asset_reference(item, named)
+        except ValueError as error:
+            yield entry.mistake("on", str(error), *place)
+        else:
+            if asset.table == entry.identifier:
+                yield entry.mistake("on", "a table cannot be refreshed by its own updates", *place)
+    schedule = declared.schedule or entry.defaults.schedule
+    if schedule == NO_SCHEDULE and declared.on is None and entry.dropped.isdisjoint({"on", "schedule"}):
+        yield entry.mistake("schedule", "nothing would refresh this table; name assets under 'on', or write a cron expression")
 
 
 def forbidden_mistakes(entry: Entry, declared: TableDeclaration, allowed: Allowed) -> Iterator[Mistake]:

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.operators.updates import is_on_update, updated_partitions
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     asked_time,
@@ -68,6 +69,7 @@ def read_request(
         is_reported=True,
         partitions=partitions,
         full_refresh=bool(full_refresh),
+        updated=updated_partitions(context, table) if is_on_update(context) else None,
     )
 
 
@@ -131,6 +133,8 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
 def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     run = context.get("dag_run")
     dates = (
+        # What was updated until it began is read: more than the first of its updates, which ``run_after`` is the time of.
+        getattr(run, "start_date", None) if is_on_update(context) else None,
         getattr(run, "partition_date", None),
         context.get("data_interval_end"),
         context.get("logical_date"),

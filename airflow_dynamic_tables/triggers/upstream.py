@@ -10,6 +10,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, what_is_missing
@@ -20,7 +21,7 @@ class UpstreamTrigger(BaseTrigger):
 
     The event carries nothing but the deadline: the task looks for itself.
 
-    :param parents: identifier, format, cron and timezone of each parent, see :func:`parents_to_text`.
+    :param parents: identifier, format, cron, timezone and freshness of each parent, see :func:`parents_to_text`.
     :param schedule_time: ISO 8601, with offset.
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
@@ -86,8 +87,13 @@ class UpstreamTrigger(BaseTrigger):
 
 def parents_to_text(parents: Iterable[Parent]) -> list[list[str]]:
     """Parents as the trigger keeps them."""
-    return [[str(parent.identifier), parent.format, parent.cron, parent.timezone] for parent in parents]
+    return [
+        [str(parent.identifier), parent.format, parent.cron or "", parent.timezone, parent.freshness.text] for parent in parents
+    ]
 
 
 def _parents(texts: Iterable[Sequence[str]]) -> list[Parent]:
-    return [Parent(TableIdentifier.parse(name), format_, cron, timezone) for name, format_, cron, timezone in texts]
+    return [
+        Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness))
+        for name, format_, cron, timezone, freshness in texts
+    ]

@@ -79,8 +79,10 @@ dynamic_tables:
   on_success_callback: []
   on_retry_callback: company.alerts:note
   on_skipped_callback: {notifier: "company.alerts:Chat"}
+  on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
   query: SELECT amount, hh, ds FROM recent
 - {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
+- {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}
 """
 
 
@@ -98,9 +100,9 @@ def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(EVERYTHING, encoding="utf-8")
     definitions, mistakes = load_sound_definitions(tmp_path, cache=Cache(None))
     assert mistakes == ()
-    odd, often = definitions.tables.values()
-    assert (odd.identifier.table, often.cron) == ("odd.name", None)
-    for table in (odd, often):
+    odd, often, when_updated = definitions.tables.values()
+    assert (odd.identifier.table, often.cron, when_updated.cron) == ("odd.name", None, None)
+    for table in (odd, often, when_updated):
         assert_comes_back(table)
     nothing = DynamicTable(odd.identifier, "", "", (), odd.mode, odd.mode, "", odd.freshness, None)
     unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}

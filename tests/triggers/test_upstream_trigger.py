@@ -61,7 +61,7 @@ def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:
     path, options = waiting.serialize()
     rebuilt = import_string(path)(**options)
     assert rebuilt.serialize() == waiting.serialize()
-    assert options["parents"] == [["default.default.parent", "iceberg", "0 0 * * *", "UTC"]]
+    assert options["parents"] == [["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day"]]
 
 
 def test_it_fires_at_once_when_the_parent_is_fresh(parent: DynamicTable) -> None:

@@ -31,6 +31,9 @@ class ReasonCode(StrEnum):
     SCHEDULED = "SCHEDULED"
     """Its schedule time decided."""
 
+    UPDATED = "UPDATED"
+    """An asset was updated."""
+
     ASKED_FOR = "ASKED_FOR"
     """Somebody named the partitions."""
 

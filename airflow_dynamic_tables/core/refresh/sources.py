@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,3 +49,16 @@ class Source:
     def is_view(self) -> bool:
         """Whether a query of the catalog stands behind the name."""
         return self.format == VIEW
+
+    @property
+    def asset_uri(self) -> str | None:
+        """The URI of the asset that DAGs which write its files have, by Airflow's rules; ``None`` when only they know."""
+        # What follows one of these two is no part of an asset.
+        if self.path is None or "#" in self.path or "?" in self.path:
+            return None
+        scheme, separator, rest = self.path.partition(":")
+        if not separator or "/" in scheme:
+            return f"file://{posixpath.normpath(self.path)}"
+        if scheme == "file":
+            return f"file:///{posixpath.normpath(rest).lstrip('/')}"
+        return f"s3:{rest}" if scheme == "s3a" else self.path

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
 from airflow_dynamic_tables.definitions.declarations.base import Name, Options, UnknownValueError, one_of
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 
@@ -66,7 +67,7 @@ class Settings(AirflowDeclaration):
     refresh_mode: Annotated[str, BeforeValidator(_lower), Field(json_schema_extra={"enum": list(REFRESH_MODES)})] | None = None
     """How the table is refreshed; `auto` (the default) decides by the freshness."""
     schedule: Name | None = None
-    """Cron expression that overrides the one derived from the freshness."""
+    """Cron expression that overrides the one derived from the freshness; `none`: only what `on` names refreshes the table."""
     timezone: Name | None = None
     """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(sink_formats())})] | None = None
@@ -101,7 +102,7 @@ class Settings(AirflowDeclaration):
     @field_validator("schedule")
     @classmethod
     def _check_schedule(cls, value: str | None) -> str | None:
-        if value:
+        if value and value != NO_SCHEDULE:
             check_cron(value)
         return value
 

@@ -2,11 +2,71 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from airflow_dynamic_tables.definitions.declarations.base import Name
 from airflow_dynamic_tables.definitions.declarations.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class AssetItem:
+    """One asset as it is written: a URI, the name of a table or source, or, when ``is_name``, Airflow's name of the asset."""
+
+    text: str
+    is_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OnDeclaration:
+    """The assets whose updates refresh a table: each of them, or all together when ``every``."""
+
+    items: tuple[AssetItem, ...]
+    every: bool = False
+
+    def located(self) -> Iterator[tuple[tuple[str | int, ...], AssetItem]]:
+        """The items, and where each stands below ``on``."""
+        above = ("all",) if self.every else ()
+        return (((*above, number), item) for number, item in enumerate(self.items))
+
+
+def _on(value: object) -> OnDeclaration:
+    every = isinstance(value, Mapping) and set(value) == {"all"}
+    items = value["all"] if isinstance(value, Mapping) and every else value
+    if not isinstance(items, list):
+        raise ValueError("'on' is a list of assets, or {all: […]} to wait until every one was updated")
+    if not items:
+        raise ValueError("'on' must not be empty; name an asset, or remove the key")
+    return OnDeclaration(tuple(map(_item, items)), every)
+
+
+def _item(item: object) -> AssetItem:
+    if isinstance(item, Mapping) and set(item) == {"name"} and isinstance(item["name"], str) and item["name"].strip():
+        return AssetItem(item["name"], is_name=True)
+    if isinstance(item, str) and item.strip():
+        return AssetItem(item)
+    raise ValueError("an asset is a URI, the name of a table or source, or {name: …} for an asset of Airflow that has no URI")
+
+
+_ASSETS = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "anyOf": [
+            {"type": "string", "examples": ["s3://bucket/orders", "lake.sales.daily_revenue"]},
+            {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False},
+        ]
+    },
+}
+
+_ALL_ASSETS = {"type": "object", "properties": {"all": _ASSETS}, "required": ["all"], "additionalProperties": False}
+
+On = Annotated[OnDeclaration, BeforeValidator(_on), WithJsonSchema({"anyOf": [_ASSETS, _ALL_ASSETS]}, mode="validation")]
+"""Assets whose updates refresh a table."""
 
 
 class TableDeclaration(Settings):
@@ -26,6 +86,8 @@ class TableDeclaration(Settings):
     """Comments of columns, by column name."""
     expectations: tuple[ExpectationDeclaration, ...] = ()
     """What is expected of the rows, checked before every commit."""
+    on: On | None = None
+    """Assets whose updates refresh the table, beside its schedule: URIs, tables, sources; any of them, or `{all: […]}`."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, check_spec, parse_spec
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, parse_spec
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -28,7 +28,8 @@ class RefreshRequest:
     """A wish to refresh one table.
 
     ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
-    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``is_reported`` says
+    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
+    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. ``is_reported`` says
     that whoever asks hears of the version by a report, see :mod:`~airflow_dynamic_tables.services.maintenance.reports`.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
@@ -41,6 +42,7 @@ class RefreshRequest:
     owner: str
     partitions: PartitionSet | None = None
     full_refresh: bool = False
+    updated: PartitionSet | None = None
     is_reported: bool = False
 
     def __post_init__(self) -> None:
@@ -108,7 +110,8 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
     if request.partitions is not None:
         return request.partitions
     table = request.table
-    return scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
+    scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
+    return scheduled.union(request.updated or NO_PARTITIONS)
 
 
 def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None, now: datetime) -> Skipped | None:
@@ -137,4 +140,6 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
         return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:
         return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions}")
+    if request.updated is not None:
+        return action, Reason(ReasonCode.UPDATED, f"an asset was updated, for {request.schedule_time.isoformat()}: {partitions}")
     return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {request.schedule_time.isoformat()}: {partitions}")

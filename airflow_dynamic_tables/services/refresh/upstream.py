@@ -8,6 +8,8 @@ from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
@@ -23,12 +25,19 @@ _NOT_WELL = {
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A dynamic table that another one reads, and its schedule."""
+    """A dynamic table that another one reads, and its schedule: without ``cron``, only updates of assets refresh it."""
 
     identifier: TableIdentifier
     format: str
-    cron: str
+    cron: str | None
     timezone: str
+    freshness: Freshness
+
+    def required(self, schedule_time: datetime) -> datetime:
+        """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
+        if self.cron is None:
+            return elapsed(schedule_time, -self.freshness.period)
+        return previous_tick(self.cron, self.timezone, schedule_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +51,12 @@ class PendingParent:
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
-    """Those of the named tables that are dynamic and have a schedule."""
+    """Those of the named tables that are dynamic and that a schedule, or updates of assets, refresh."""
     dynamic = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
-        Parent(parent.identifier, parent.format, parent.cron, parent.timezone) for parent in dynamic if parent.cron is not None
+        Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness)
+        for parent in dynamic
+        if parent.cron is not None or parent.on is not None
     )
 
 
@@ -56,7 +67,7 @@ def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: date
 
 
 def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
-    required = previous_tick(parent.cron, parent.timezone, schedule_time)
+    required = parent.required(schedule_time)
     version = workspace.table(parent.identifier, parent.format).current()
     fresh = version.data_timestamp if version is not None else None
     if fresh is not None and fresh >= required:

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -383,7 +384,7 @@ def test_who_waits_for_it_is_told(workspace: Workspace, requested: Make) -> None
     tomorrow = first.schedule_time + timedelta(days=1)
     with pytest.raises(QuarantinedError):
         run(workspace, requested("second", schedule_time=tomorrow), numbers_job(*FEW))
-    parent = Parent(first.table.identifier, "iceberg", "0 0 * * *", "UTC")
+    parent = Parent(first.table.identifier, "iceberg", "0 0 * * *", "UTC", Freshness.parse("1 day"))
     error = str(waited_too_long(pending(workspace, [parent], tomorrow)))
     assert error.startswith("UPSTREAM_FAILED: lake.sales.numbers must be fresh up to 2024-03-03")
     assert error.endswith("but its last refresh is in quarantine.")

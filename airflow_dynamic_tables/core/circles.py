@@ -1,0 +1,38 @@
+"""Circles among things of which each depends on others."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+_Node = TypeVar("_Node")
+
+
+def circle_in(needs: Mapping[_Node, Collection[_Node]]) -> list[_Node]:
+    """One circle, each node needing the next one and the last one the first; empty when there is none."""
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        # graphlib lists a node after the one it needs, and the first one again at the end.
+        return list(reversed(error.args[1][1:]))
+    return []
+
+
+def without_circles(needs: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
+    """The nodes that some order brings behind all they need; all of those are keys, too."""
+    left = {node: set(needed) for node, needed in needs.items()}
+    needing: dict[_Node, list[_Node]] = {}
+    for node, needed in needs.items():
+        for name in needed:
+            needing.setdefault(name, []).append(node)
+    ready = [node for node, needed in left.items() if not needed]
+    done: set[_Node] = set()
+    while ready:
+        node = ready.pop()
+        done.add(node)
+        for waiting in needing.get(node, ()):
+            left[waiting].discard(node)
+            if not left[waiting]:
+                ready.append(waiting)
+    return done
