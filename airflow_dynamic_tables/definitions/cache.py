@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -39,13 +39,17 @@ Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The files of one definitions path as they are now; ``stamps`` tell whether one has changed."""
+    """The files of one definitions path as they are now; ``stamps`` tell whether one has changed.
+
+    ``variables`` are those of the environment that were read with them, once they are known.
+    """
 
     path: Path
     scope: tuple[str, str]
     files: tuple[Path, ...]
     stamps: tuple[_Stamp, ...]
     allowed: Allowed = EVERYTHING
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str], allowed: Allowed = EVERYTHING) -> Tree:
@@ -53,11 +57,11 @@ class Tree:
         files = tuple(files)
         return cls(path, scope, files, tuple(map(_stamp, map(str, files))), allowed)
 
-    def including(self, files: Iterable[Path]) -> Tree:
-        """The same with more files that decide the result."""
+    def including(self, files: Iterable[Path], variables: Mapping[str, str | None]) -> Tree:
+        """The same with more files, and the variables of the environment, that decide the result."""
         more = tuple(files)
         stamps = self.stamps + tuple(map(_stamp, map(str, more)))
-        return Tree(self.path, self.scope, self.files + more, stamps, self.allowed)
+        return Tree(self.path, self.scope, self.files + more, stamps, self.allowed, variables)
 
 
 def _stamp(path: str) -> _Stamp:
@@ -165,6 +169,7 @@ class Cache:
             "versions": _versions(),
             "written": time.time_ns(),
             "stamps": tree.stamps,
+            "variables": tree.variables,
             "mistakes": [(str(item.path), item.line, item.column, item.message) for item in mistakes],
             "workflows": workflows,
             "tables": {
@@ -186,6 +191,8 @@ class Cache:
         newest = max((max(stamp[2], stamp[3]) for stamp in now), default=0)
         latest = header["written"] - self._settled.total_seconds() * 1e9
         if header["versions"] != _versions() or header["stamps"] != now or newest > latest:
+            return None, b""
+        if any(os.environ.get(name) != value for name, value in header["variables"].items()):
             return None, b""
         return header, body
 

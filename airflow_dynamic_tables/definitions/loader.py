@@ -67,11 +67,13 @@ def load_sound_definitions(
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
+        from airflow_dynamic_tables.yaml_files.variables import Variables
 
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
-        result, files = read(path, tree.files, scope, analyse, allowed)
+        variables = Variables(os.environ)
+        result, files = read(path, tree.files, scope, analyse, allowed, variables)
         if spark is None:
-            cache.store(tree.including(files), *result)
+            cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
@@ -23,10 +23,11 @@ from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryTex
 from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
-from airflow_dynamic_tables.definitions.validating import validate
+from airflow_dynamic_tables.definitions.validating import misplaced, takes_variables, validate
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
 from airflow_dynamic_tables.yaml_files.texts import read_text
+from airflow_dynamic_tables.yaml_files.variables import Variables, may_mention
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
     "sources": SourceDeclaration,
@@ -34,6 +35,7 @@ _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration
     "dynamic_tables": TableDeclaration,
 }
 _KEYS = ("defaults", *_SECTIONS)
+_Model = TypeVar("_Model", bound=Declaration)
 _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 
 
@@ -46,6 +48,7 @@ class _Reader:
 
     root: Path
     fallback: tuple[str, str]
+    variables: Variables
     folders: dict[Path, Defaults] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mistakes: Mistakes = field(default_factory=Mistakes)
@@ -94,7 +97,7 @@ class _Reader:
     def _defaults(self, document: Document) -> Defaults:
         """What a file says for all its entries."""
         data = document.data.get("defaults", {})
-        declared, mistakes = validate(DefaultsDeclaration, data, document, ("defaults",))
+        declared, mistakes = self._declared(DefaultsDeclaration, data, document, ("defaults",))
         self.mistakes.add(mistakes)
         if declared is None:
             return Defaults(dropped=frozenset({"catalog"}), broken=document.path)
@@ -134,7 +137,7 @@ class _Reader:
         item: object,
         defaults: Defaults,
     ) -> None:
-        declaration, mistakes = validate(model, item, document, location, self.mistakes.room(document.path))
+        declaration, mistakes = self._declared(model, item, document, location)
         self.mistakes.add(mistakes)
         said = defaults.declaration
         scope = (said.catalog or self.fallback[0], said.database or self.fallback[1])
@@ -160,6 +163,31 @@ class _Reader:
             sound = sound and defaults.broken is None
         dropped = defaults.dropped | _dropped(item, declaration)
         self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, self.root))
+
+    def _declared(
+        self, model: type[_Model], data: object, document: Document, location: Location
+    ) -> tuple[_Model | None, list[Mistake]]:
+        """As :func:`validate`, with what the environment says for its variables; without the keys where it says nothing."""
+        room = self.mistakes.room(document.path)
+        if not isinstance(data, Mapping) or not may_mention(document):
+            return validate(model, data, document, location, room)
+        values: dict[str, Any] = {}
+        unclear: list[Mistake] = []
+        for key, value in data.items():
+            place = (*location, key)
+            problems = [document.mistake(at, problem) for at, problem in misplaced(model, place, value)]
+            if takes_variables(model, key):
+                value, wrong = self.variables.substituted(document, place, value)
+                problems += wrong
+            unclear += problems[:room]
+            if not problems:
+                values[key] = value
+        declared, mistakes = validate(model, values, document, location, room)
+        if unclear:
+            # What the entry lacks without these keys is no second mistake.
+            start = document.mistake(location, "")
+            mistakes = [mistake for mistake in mistakes if (mistake.line, mistake.column) != (start.line, start.column)]
+        return declared, [*unclear, *mistakes]
 
     def _query(self, document: Document, location: Location, declaration: Declaration) -> tuple[QueryText | None, list[Mistake]]:
         if isinstance(declaration, SourceDeclaration):
@@ -193,15 +221,18 @@ def _dropped(data: object, declaration: Declaration) -> set[str]:
 
 
 def read(
-    path: Path, files: Iterable[Path], fallback: tuple[str, str], analyse: Analyse, allowed: Allowed
+    path: Path, files: Iterable[Path], fallback: tuple[str, str], analyse: Analyse, allowed: Allowed, variables: Variables
 ) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
-    """Read all files: what is fine, all mistakes in order, and the query files that were read too."""
+    """Read all files: what is fine, all mistakes in order, and the query files that were read too.
+
+    :param variables: gives what stands for ``${NAME}``, and keeps what was asked for.
+    """
 
     def analyse_allowed(query: str) -> Analysis:
         analysis = analyse(query)
         return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, allowed)))
 
-    reader = _Reader(path, fallback)
+    reader = _Reader(path, fallback, variables)
     # What holds for a folder has to be known before its files are read.
     for file in sorted(files, key=lambda file: not is_defaults_file(file.name)):
         with understood(reader.mistakes, partial(Mistake, file, 1, 1)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeVar, get_args
 
@@ -11,8 +11,12 @@ from pydantic_core import ErrorDetails
 
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
+from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, asks_airflow, decides_rows
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
+from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
+from airflow_dynamic_tables.yaml_files.variables import mentions_variable, scalars
 
 _Model = TypeVar("_Model", bound=Declaration)
 
@@ -44,6 +48,45 @@ def validate(
         return None, mistakes
     rest, _ = validate(model, {key: value for key, value in data.items() if key not in wrong}, document, location, room=0)
     return rest, mistakes
+
+
+_SQL = ("query", "expectations")
+"""Keys in which ``${NAME}`` and ``{{ … }}`` are what they are to Spark."""
+
+_FREE_TEXTS = ("comment", "columns")
+
+
+def takes_variables(model: type[Declaration], key: str) -> bool:
+    """Whether ``${NAME}`` in the value of a key is a variable of the environment: in settings, not in what makes the table."""
+    return key in (("path", "options") if model is SourceDeclaration else DefaultsDeclaration.model_fields)
+
+
+def misplaced(model: type[Declaration], location: Location, value: object) -> Iterator[tuple[Location, str]]:
+    """Variables and templates below a key of an entry that nobody would look up, and why.
+
+    :param location: where the value stands; the key is its last step.
+    """
+    key = str(location[-1])
+    if key in _SQL:
+        return
+    for place, text in scalars(value, location):
+        # Notifiers render their own arguments.
+        is_of_callback = any(str(step).endswith("callback") for step in place)
+        if not is_of_callback and asks_airflow(text) and (problem := _not_rendered(key, place[len(location) :])):
+            yield place, problem
+        if not takes_variables(model, key) and key not in _FREE_TEXTS and mentions_variable(text):
+            yield place, f"{key!r} takes no variable of the environment; settings and paths do"
+
+
+def _not_rendered(key: str, below: Location) -> str | None:
+    """Why Airflow does not look up what a template at that place asks for."""
+    instead = "write ${NAME} for a variable of the environment"
+    if key != "spark" or below[0] not in RENDERED:
+        texts = ", ".join(RENDERED)
+        return f"Airflow renders no template in {str((key, *below)[-1])!r}, only in these texts of 'spark': {texts}; {instead}"
+    if below[0] == "conf" and decides_rows(str(below[1])):
+        return f"{below[1]!r} decides which rows there are, and is planned before Airflow renders it; {instead}"
+    return None
 
 
 def _mistake(model: type[Declaration], detail: ErrorDetails, document: Document, location: Location) -> Mistake:

@@ -73,6 +73,11 @@ class Document:
         """An entry of a list as it is written, with the comments above it, without indentation and secrets."""
         return excerpt(self.text, self._value(location))
 
+    def is_plain(self, location: Location) -> bool:
+        """Whether a value is a scalar without quotes, on a line: the only one that may be a truth value or nothing."""
+        node = self._value(location)
+        return isinstance(node, yaml.ScalarNode) and not node.style
+
     def line(self, location: Location) -> int:
         """The line a value starts in, counted from 1."""
         return int(self._value(location).start_mark.line) + 1

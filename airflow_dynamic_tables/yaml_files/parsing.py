@@ -17,8 +17,12 @@ from airflow_dynamic_tables.yaml_files.texts import line_and_column
 # The loader written in C is an order of magnitude faster, and PyYAML is installed without it on few machines.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_RESOLVER = yaml.resolver.Resolver()
+
 _TAG = "tag:yaml.org,2002:"
 """How the names of YAML's own types begin."""
+
+_BOOL, _NULL = _TAG + "bool", _TAG + "null"
 
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
 _TRUE = frozenset({"yes", "true", "on"})
@@ -83,6 +87,21 @@ def _syntax_mistake(path: Path, error: yaml.MarkedYAMLError) -> Mistake:
     return Mistake(path, *place, f"is no YAML: {problem}")
 
 
+def scalar_of(text: str, *, is_plain: bool) -> str | Flag | None:
+    """What a text means as a scalar.
+
+    :param is_plain: whether it stands without quotes.
+    """
+    tag = _RESOLVER.resolve(yaml.ScalarNode, text, (is_plain, not is_plain))  # type: ignore[no-untyped-call]
+    return _value(tag if tag in (_BOOL, _NULL) else _TAG + "str", text)
+
+
+def _value(tag: str, text: str) -> str | Flag | None:
+    if tag in _TEXT_TAGS:
+        return text
+    return Flag(text, text.lower() in _TRUE) if tag == _BOOL else None
+
+
 class _Converter:
     """Nodes to plain data. ``mappings.problems`` has what YAML allows and definitions do not, such as tags."""
 
@@ -105,13 +124,9 @@ class _Converter:
         return self._scalar(node)
 
     def _scalar(self, node: yaml.Node) -> str | Flag | None:
-        if node.tag in _TEXT_TAGS:
-            return str(node.value)
-        if node.tag == _TAG + "bool":
-            return Flag(node.value, node.value.lower() in _TRUE)
-        if node.tag != _TAG + "null":
+        if node.tag not in (*_TEXT_TAGS, _BOOL, _NULL):
             self._problem(node, f"the tag {node.tag!r} means nothing here; remove it")
-        return None
+        return _value(node.tag, node.value)
 
     def _problem(self, node: yaml.Node, message: str) -> None:
         self.mappings.problems.append((node, message))

@@ -69,3 +69,16 @@ def test_a_program_that_cannot_be_started(plan: RefreshPlan, submit: Path) -> No
         ConfigurationError, match=r"/spark-submit cannot be started: Argument list too long; .* the length of 'conf'"
     ):
         SparkSubmitRunner(settings, "local").run(plan, {})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SparkSettings(conf={"spark.x": "{{ conn.lake.password }}"}),
+        SparkSettings(env_vars={"X": "{{ var.value.x }}"}),
+        SparkSettings(jars="{{var.json.jars[0]}}"),
+    ],
+)
+def test_what_only_a_task_of_airflow_can_look_up_is_refused(settings: SparkSettings) -> None:
+    with pytest.raises(ConfigurationError, match=r"asks Airflow for a variable or connection.*airflow dags trigger"):
+        SparkSubmitRunner(settings, "local[1]")

@@ -7,6 +7,7 @@ definition does not name it, it has Spark's own default in every refresh, whatev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -106,6 +107,30 @@ _OF_THE_CLUSTER = (
 def decides_rows(setting: str) -> bool:
     """Whether a setting may decide what a query means: it is the definition's, not the cluster's."""
     return setting.startswith("spark.sql.") and not setting.startswith(_OF_THE_CLUSTER)
+
+
+RENDERED = (
+    "conf",
+    "driver_class_path",
+    "env_vars",
+    "exclude_packages",
+    "files",
+    "jars",
+    "keytab",
+    "packages",
+    "principal",
+    "properties_file",
+    "proxy_user",
+    "py_files",
+)
+"""The settings whose texts are templates to Airflow."""
+
+_REFERENCE = re.compile(r"\{\{-?\s*(?:var|conn)\b")
+
+
+def asks_airflow(text: str) -> bool:
+    """Whether a text is a template with a variable or a connection of Airflow, which only a task can look up."""
+    return _REFERENCE.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

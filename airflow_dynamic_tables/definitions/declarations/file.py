@@ -9,6 +9,7 @@ from pydantic import Field
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
 
@@ -26,7 +27,24 @@ class FileDeclaration(Declaration):
     """The tables to keep fresh."""
 
 
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+
+
 def definitions_schema() -> dict[str, Any]:
     """JSON Schema of a definitions file, for editors."""
     schema = FileDeclaration.model_json_schema()
+    for model in (DefaultsDeclaration, TableDeclaration, SparkDeclaration):
+        properties = schema["$defs"][model.__name__]["properties"]
+        for name in properties:
+            if model is SparkDeclaration or name in DefaultsDeclaration.model_fields:
+                properties[name] = _or_variable(properties[name])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dynamic tables", **schema}
+
+
+def _or_variable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that takes ``${NAME}`` wherever it wants anything but free text."""
+    if schema.get("type") in ("integer", "boolean") or "enum" in schema or "format" in schema:
+        return {"anyOf": [schema, _VARIABLE]}
+    alternatives = {"anyOf": [_or_variable(one) for one in schema["anyOf"]]} if "anyOf" in schema else {}
+    items = {"items": _or_variable(schema["items"])} if "items" in schema else {}
+    return {**schema, **alternatives, **items}
