@@ -271,6 +271,7 @@ def test_a_dag_tells_of_its_runs_and_of_those_that_are_late(folder: Path) -> Non
     assert kept["has_on_failure_callback"], "or the scheduler asks nobody to call it"
     assert "has_on_success_callback" not in kept
     assert len(kept["deadline"]) == 2
+    assert DagSerialization.to_dict(load(folder)[TOTALS])["dag"] == kept, "or each time were a new version"
     assert alerts(dags[DAILY]) == []
 
 
