@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -47,14 +47,14 @@ from airflow_dynamic_tables.runners.environment import check_java, find_spark_su
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
 from airflow_dynamic_tables.services.names import named_table
-from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, parents_of, pending, waited_too_long, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import Settings, find_catalogs_file
 from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
 
 if TYPE_CHECKING:
@@ -197,15 +197,8 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
-            read = inline_views(workspace, self.table, self.sources).upstream
-            parents = [parent for parent in self.parents if parent.identifier in read]
-            waiting = pending(workspace, parents, request.schedule_time)
-            if waiting and deadline is not None and deadline <= workspace.now():
-                raise waited_too_long(waiting)
-            if waiting:
-                until = deadline or workspace.now() + self.table.freshness.period
-                log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
-                self._wait(parents, request.schedule_time, until)
+            if wait := why_wait(workspace, request, self.parents, deadline, has_given_up):
+                self._wait(wait, request.schedule_time)
             self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
@@ -213,17 +206,17 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
                 raise AirflowSkipException(str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 
-    def _wait(self, parents: Sequence[Parent], schedule_time: datetime, deadline: datetime) -> NoReturn:
+    def _wait(self, wait: Wait, schedule_time: datetime) -> NoReturn:
         trigger = UpstreamTrigger(
-            parents=parents_to_text(parents),
+            parents=parents_to_text(wait.parents),
             schedule_time=schedule_time.isoformat(),
-            deadline=deadline.isoformat(),
+            deadline=wait.until.isoformat(),
             conn_id=self.catalog_conn_id,
             catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,
             poll_interval=self.poll_interval,
         )
         # The trigger keeps the deadline itself; Airflow's timeout only covers a triggerer that does not run.
-        timeout = deadline - datetime.now(UTC) + self.table.freshness.period
+        timeout = wait.until - datetime.now(UTC) + self.table.freshness.period
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
 
     def _find_spark(self) -> None:

@@ -13,15 +13,18 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Parent, PendingParent, pending, what_is_missing
+from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 
 
 class UpstreamTrigger(BaseTrigger):
-    """Fires when nothing is pending, when the deadline has come, or when only the task itself can report what is wrong.
+    """Fires when nothing is pending, when a parent has failed for good, when the deadline has come, or when only the task itself
+    can report what is wrong.
 
     The event carries nothing but the deadline: the task looks for itself.
 
-    :param parents: identifier, format, cron, timezone and freshness of each parent, see :func:`parents_to_text`.
+    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, see
+        :func:`parents_to_text`.
     :param schedule_time: ISO 8601, with offset.
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
@@ -64,36 +67,56 @@ class UpstreamTrigger(BaseTrigger):
     def _is_over(self) -> bool:
         try:
             with DynamicTableCatalogHook(self.conn_id, self.catalogs_file).get_conn() as workspace:
-                waiting = pending(workspace, _parents(self.parents), datetime.fromisoformat(self.schedule_time))
+                waiting = pending(
+                    workspace,
+                    [_parent(*texts) for texts in self.parents],
+                    datetime.fromisoformat(self.schedule_time),
+                    has_given_up,
+                )
         except CatalogUnavailableError as error:
             self.log.warning("%s Looking again in %s seconds.", error, self.poll_interval)
             return False
         except DynamicTableError as error:
             self.log.warning("%s", error)
             return True
-        self._tell(what_is_missing(waiting))
-        return not waiting
+        is_over = not waiting or any(parent.lost_tick for parent in waiting)
+        self._tell(waiting, is_over)
+        return is_over
 
-    def _tell(self, missing: str) -> None:
+    def _tell(self, waiting: Sequence[PendingParent], is_over: bool) -> None:
         """Log what is waited for, once: a day has thousands of looks."""
+        missing = what_is_missing(waiting)
         if missing == self._told:
             return
         self._told = missing
-        if missing:
-            self.log.info("Waiting until %s at most: %s.", self.deadline, missing)
-        else:
+        if not missing:
             self.log.info("All parents are fresh enough.")
+        elif is_over:
+            self.log.warning("Waiting no longer: %s.", missing)
+        else:
+            self.log.info("Waiting until %s at most: %s.", self.deadline, missing)
 
 
 def parents_to_text(parents: Iterable[Parent]) -> list[list[str]]:
-    """Parents as the trigger keeps them."""
+    """Parents as the trigger keeps them; what they lack is empty."""
     return [
-        [str(parent.identifier), parent.format, parent.cron or "", parent.timezone, parent.freshness.text] for parent in parents
+        [
+            str(parent.identifier),
+            parent.format,
+            parent.cron or "",
+            parent.timezone,
+            parent.freshness.text,
+            parent.last_tick.isoformat() if parent.last_tick else "",
+        ]
+        for parent in parents
     ]
 
 
-def _parents(texts: Iterable[Sequence[str]]) -> list[Parent]:
-    return [
-        Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness))
-        for name, format_, cron, timezone, freshness in texts
-    ]
+def _parent(name: str, format_: str, cron: str, timezone: str, freshness: str = "1 day", last_tick: str = "") -> Parent:
+    """A parent from its text.
+
+    Triggers of earlier releases have no freshness, which counts only without cron, and no last tick: there, nobody looks whether
+    the parent has failed for good.
+    """
+    last = datetime.fromisoformat(last_tick) if last_tick else None
+    return Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness), last)

@@ -31,6 +31,7 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
+from tests.support.airflow_runs import AirflowRuns
 from tests.support.postgres import PostgresServer
 from tests.support.pyarrow_job import write_numbers
 
@@ -318,6 +319,19 @@ def test_a_late_parent_fails_it_for_good(home: Path) -> None:
         operator_of(home).resume(context(), {"deadline": datetime.now(UTC).isoformat()})
     expected = "UPSTREAM_LATE: default.default.parent must be fresh up to 2024-01-02T00:00:00+00:00 but "
     assert str(error.value).startswith(expected)
+
+
+def test_a_parent_that_failed_for_good_fails_it_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = AirflowRuns()
+    airflow.install(monkeypatch)
+    of_parent = "dynamic_table__default__default__parent"
+    airflow.runs = [(of_parent, TICK, "failed"), (of_parent, None, "running")]
+    deferred = deferral_of(operator_of(home))
+    assert deferred.trigger.parents[0][-1] == TICK.isoformat()
+    airflow.runs = airflow.runs[:1]
+    with pytest.raises(AirflowFailException, match=r"^UPSTREAM_FAILED: default\.default\.parent .* clear that run"):
+        operator_of(home).resume(context(), {"deadline": deferred.trigger.deadline})
+    assert isinstance(failure_of(operator_of(home)), AirflowFailException)
 
 
 def test_killing_it_before_it_began_is_no_error(home: Path) -> None:

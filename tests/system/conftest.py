@@ -57,6 +57,15 @@ dynamic_tables:
     spark: {{conn_id: spark_stand_in}}
     query: SELECT x FROM numbers
     expectations: [{{row_count: {{min: 2}}}}]
+  - name: hopeless
+    freshness: 1 day
+    retries: 1
+    retry_delay: 5 seconds
+    spark: {{conn_id: spark_stand_in}}
+    query: SELECT id FROM orders
+  - name: orphan
+    freshness: 1 day
+    query: SELECT id FROM hopeless
   - name: endless
     freshness: 1 day
     query: SELECT id, reflect('java.lang.Thread', 'sleep', 3600000L) AS slept FROM orders

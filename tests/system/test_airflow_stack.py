@@ -32,14 +32,15 @@ def revenue(stack: Stack, table: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module", autouse=True)
 def parsed(stack: Stack) -> None:
-    """Wait for the DAGs; the one that waits a minute for its parent begins at once."""
-    until("DAGs", lambda: len(sales_dags(stack)) == 7)
+    """Wait for the DAGs; those that wait in vain for their parents begin at once."""
+    until("DAGs", lambda: len(sales_dags(stack)) == 9)
     stack.unpause(dag("late"))
+    stack.unpause(dag("orphan"))
 
 
 @pytest.fixture(scope="module")
 def refreshed(stack: Stack) -> dict[str, str]:
-    """Unpause a child before its parent, and let both come to their end.
+    """Unpause children before their parents, and let a couple come to its end.
 
     :return: run ids by table.
     """
@@ -47,6 +48,8 @@ def refreshed(stack: Stack) -> dict[str, str]:
     child = stack.first_run(dag("totals"))
     stack.until_state(dag("totals"), child, "deferred")
     assert stack.airflow.refreshes("lake.sales.totals") == []
+    stack.until_state(dag("orphan"), stack.first_run(dag("orphan")), "deferred")
+    stack.unpause(dag("hopeless"))
     stack.unpause(dag("daily"))
     parent = stack.first_run(dag("daily"))
     stack.until_state(dag("daily"), parent, "success")
@@ -59,7 +62,7 @@ def test_a_broken_file_is_one_import_error_and_hides_no_dag(stack: Stack) -> Non
     assert error["filename"] == "definitions/broken.yaml"
     first = error["stack_trace"].splitlines()[0]
     assert first.endswith("/definitions/broken.yaml:3:5: unknown key 'freshnes'; did you mean 'freshness'?")
-    tables = ("daily", "endless", "fused", "late", "never", "totals", "weekly")
+    tables = ("daily", "endless", "fused", "hopeless", "late", "never", "orphan", "totals", "weekly")
     assert sorted(found["dag_id"] for found in sales_dags(stack)) == [*map(dag, tables)]
     assert not any(found["is_stale"] or found["has_import_errors"] for found in sales_dags(stack))
 
@@ -150,6 +153,19 @@ def test_a_late_parent_fails_the_child_by_name(stack: Stack) -> None:
     log = stack.log(dag("late"), run_id)
     assert "UPSTREAM_LATE: lake.sales.never must be fresh up to" in log
     assert stack.airflow.refreshes("lake.sales.late") == []
+
+
+@pytest.mark.usefixtures("refreshed")
+def test_a_parent_whose_last_try_failed_fails_the_child_at_once(stack: Stack) -> None:
+    parent, child = stack.first_run(dag("hopeless")), stack.first_run(dag("orphan"))
+    tried = stack.until_state(dag("hopeless"), parent, "failed")
+    failed = stack.until_state(dag("orphan"), child, "failed")
+    assert tried["try_number"] == 2
+    assert failed["end_date"] > tried["end_date"]
+    log = stack.log(dag("orphan"), child)
+    assert "Waiting no longer: lake.sales.hopeless must be fresh up to" in log
+    assert "UPSTREAM_FAILED: lake.sales.hopeless must be fresh up to" in log
+    assert stack.airflow.refreshes("lake.sales.orphan") == []
 
 
 def test_marking_a_running_refresh_failed_stops_spark_and_leaves_no_stage(stack: Stack) -> None:

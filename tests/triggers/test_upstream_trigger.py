@@ -15,10 +15,11 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.refresh.upstream import in_time, parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+from tests.support.airflow_runs import AirflowRuns
 from tests.support.pyarrow_job import write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
@@ -41,7 +42,8 @@ def refresh(parent: DynamicTable, schedule_time: datetime) -> None:
 
 def trigger(parent: DynamicTable, deadline: datetime, **options: Any) -> UpstreamTrigger:
     child = load_definitions(_with_child(parent.path)).table("child")
-    parents = parents_of(child.upstream, {parent.identifier: parent})
+    assert child is not None
+    parents = in_time(parents_of(child.upstream, {parent.identifier: parent}), child, TICK)
     return UpstreamTrigger(
         parents_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
     )
@@ -61,7 +63,8 @@ def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:
     path, options = waiting.serialize()
     rebuilt = import_string(path)(**options)
     assert rebuilt.serialize() == waiting.serialize()
-    assert options["parents"] == [["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day"]]
+    texts = ["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day", TICK.isoformat()]
+    assert options["parents"] == [texts]
 
 
 def test_it_fires_at_once_when_the_parent_is_fresh(parent: DynamicTable) -> None:
@@ -109,3 +112,36 @@ def test_a_catalog_that_is_down_is_waited_for(parent: DynamicTable, monkeypatch:
     waiting = trigger(parent, datetime.now(UTC) + timedelta(seconds=0.5), conn_id="down", poll_interval=0.1)
     event = asyncio.run(asyncio.wait_for(fired(waiting), timeout=30))
     assert datetime.now(UTC) >= datetime.fromisoformat(event["deadline"])
+
+
+def test_it_ends_when_the_parent_has_failed_for_good(
+    parent: DynamicTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    airflow = AirflowRuns()
+    airflow.install(monkeypatch)
+    retried, failed = [(parent.identifier.workflow_id, TICK, state) for state in ("running", "failed")]
+    airflow.runs = [retried]
+    waiting = trigger(parent, datetime.now(UTC) + AN_HOUR, poll_interval=0.05)
+
+    async def fail_while_it_waits() -> tuple[bool, dict[str, Any]]:
+        task = asyncio.ensure_future(fired(waiting))
+        await asyncio.wait([task], timeout=1)
+        waited = not task.done()
+        airflow.runs = [failed]
+        return waited, await asyncio.wait_for(task, timeout=30)
+
+    waited, event = asyncio.run(fail_while_it_waits())
+    assert waited, "another try may do"
+    assert event == {"deadline": waiting.deadline}
+    told = f"default.default.parent must be fresh up to {TICK.isoformat()} but its run for {TICK.isoformat()} failed"
+    assert f"Waiting no longer: {told}, and no other comes in time." in capsys.readouterr().out
+
+
+def test_a_trigger_of_an_earlier_release_waits_as_it_did(parent: DynamicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow = AirflowRuns()
+    airflow.install(monkeypatch)
+    airflow.runs = [(parent.identifier.workflow_id, TICK, "failed")]
+    path, options = trigger(parent, datetime.now(UTC) + timedelta(seconds=1), poll_interval=0.05).serialize()
+    options["parents"] = [texts[:4] for texts in options["parents"]]
+    asyncio.run(fired(import_string(path)(**options)))
+    assert datetime.now(UTC) >= datetime.fromisoformat(options["deadline"])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 _NOT_WELL = {
     RefreshState.FAILED: "its last refresh failed",
@@ -22,16 +27,23 @@ _NOT_WELL = {
     RefreshState.QUARANTINED: "its last refresh is in quarantine",
 }
 
+_INSTANT = timedelta(seconds=1)
+"""What makes "before" of "at or before": ticks are whole minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A dynamic table that another one reads, and its schedule: without ``cron``, only updates of assets refresh it."""
+    """A dynamic table that another one reads, and its schedule: without ``cron``, only updates of assets refresh it.
+
+    ``last_tick`` is the last one that comes in time for the refresh that waits, see :func:`in_time`.
+    """
 
     identifier: TableIdentifier
     format: str
     cron: str | None
     timezone: str
     freshness: Freshness
+    last_tick: datetime | None = None
 
     def required(self, schedule_time: datetime) -> datetime:
         """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
@@ -39,15 +51,35 @@ class Parent:
             return elapsed(schedule_time, -self.freshness.period)
         return previous_tick(self.cron, self.timezone, schedule_time)
 
+    def last_tick_before(self, until: datetime) -> datetime | None:
+        """Its latest tick before that time."""
+        return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
+
 
 @dataclass(frozen=True, slots=True)
 class PendingParent:
-    """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well."""
+    """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well.
+
+    ``lost_tick`` is the last one that would have come in time, when the run for that has failed and nothing else is on its way.
+    """
 
     identifier: TableIdentifier
     required: datetime
     data_timestamp: datetime | None
     failed: RefreshState | None
+    lost_tick: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a refresh that cannot begin yet waits for: parents, and until when at most."""
+
+    parents: tuple[Parent, ...]
+    until: datetime
+
+
+HasGivenUp = Callable[[TableIdentifier, datetime], bool]
+"""Whether the scheduler's run of a table for a tick has failed for good, while no other run of that table is under way."""
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
@@ -60,42 +92,108 @@ def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier
     )
 
 
-def pending(workspace: Workspace, parents: Iterable[Parent], schedule_time: datetime) -> tuple[PendingParent, ...]:
-    """The parents that a refresh at that schedule time still has to wait for; empty when it can start."""
-    checked = (_check(workspace, parent, schedule_time) for parent in parents)
+def why_wait(
+    workspace: Workspace,
+    request: RefreshRequest,
+    parents: Iterable[Parent],
+    deadline: datetime | None,
+    has_given_up: HasGivenUp,
+) -> Wait | None:
+    """Whom a refresh waits for, which the log is told; ``None`` when it can begin.
+
+    :param parents: what its query may read; those that it does not read now are not waited for.
+    :param deadline: until when it waits already; one freshness from now if it does not yet.
+    :raises UpstreamError: when it waited long enough, or would wait in vain.
+    """
+    read = inline_views(workspace, request.table, request.sources).upstream
+    needed = in_time((parent for parent in parents if parent.identifier in read), request.table, request.schedule_time)
+    waiting = pending(workspace, needed, request.schedule_time, has_given_up)
+    if not waiting:
+        return None
+    now = workspace.now()
+    until = deadline or now + request.table.freshness.period
+    if until <= now or any(parent.lost_tick for parent in waiting):
+        raise waited_too_long(waiting)
+    log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
+    return Wait(needed, until)
+
+
+def in_time(parents: Iterable[Parent], table: DynamicTable, schedule_time: datetime) -> tuple[Parent, ...]:
+    """The parents of a table with their last ticks that still serve its refresh for that time.
+
+    Later ones serve nobody: the table has its next tick then, or its freshness is over.
+    """
+    until = elapsed(schedule_time, table.freshness.period)
+    if table.cron is not None:
+        until = min(until, next_tick(table.cron, table.timezone, schedule_time))
+    return tuple(replace(parent, last_tick=parent.last_tick_before(until)) for parent in parents)
+
+
+def pending(
+    workspace: Workspace, parents: Iterable[Parent], schedule_time: datetime, has_given_up: HasGivenUp | None = None
+) -> tuple[PendingParent, ...]:
+    """The parents that a refresh at that schedule time still has to wait for; empty when it can start.
+
+    :param has_given_up: tells which of them are waited for in vain; without it, or a last tick, none is.
+    """
+    checked = (_check(workspace, parent, schedule_time, has_given_up) for parent in parents)
     return tuple(parent for parent in checked if parent is not None)
 
 
-def _check(workspace: Workspace, parent: Parent, schedule_time: datetime) -> PendingParent | None:
+def _check(
+    workspace: Workspace, parent: Parent, schedule_time: datetime, has_given_up: HasGivenUp | None
+) -> PendingParent | None:
     required = parent.required(schedule_time)
-    version = workspace.table(parent.identifier, parent.format).current()
-    fresh = version.data_timestamp if version is not None else None
-    if fresh is not None and fresh >= required:
+    if (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
+        return None
+    is_lost = has_given_up is not None and _is_lost(workspace, parent, required, has_given_up)
+    # Again, because another run may have landed and ended between these looks.
+    if is_lost and (fresh := _fresh_up_to(workspace, parent)) is not None and fresh >= required:
         return None
     last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
-    return PendingParent(parent.identifier, required, fresh, ended if ended in _NOT_WELL else None)
+    not_well = ended if ended in _NOT_WELL else None
+    return PendingParent(parent.identifier, required, fresh, not_well, parent.last_tick if is_lost else None)
+
+
+def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
+    version = workspace.table(parent.identifier, parent.format).current()
+    return version.data_timestamp if version is not None else None
+
+
+def _is_lost(workspace: Workspace, parent: Parent, required: datetime, has_given_up: HasGivenUp) -> bool:
+    if parent.last_tick is None or not has_given_up(parent.identifier, parent.last_tick):
+        return False
+    return not _may_still_land(workspace, parent.identifier, required)
+
+
+def _may_still_land(workspace: Workspace, table: TableIdentifier, required: datetime) -> bool:
+    """Whether a stage is left that would make the table fresh enough: of a refresh by hand, or one nobody knows the end of."""
+    refreshes = (workspace.ledger.get_refresh(stage.token) for stage in workspace.ledger.list_stages(table))
+    return any(refresh is None or refresh.schedule_time >= required for refresh in refreshes)
 
 
 def waited_too_long(waiting: Iterable[PendingParent]) -> UpstreamError:
-    """The error of a refresh that waited long enough: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
+    """The error of a refresh that waits no longer: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
-    code = "UPSTREAM_FAILED" if any(parent.failed for parent in waiting) else "UPSTREAM_LATE"
-    return UpstreamError(f"{code}: {what_is_missing(waiting)}.")
+    code = "UPSTREAM_FAILED" if any(parent.failed or parent.lost_tick for parent in waiting) else "UPSTREAM_LATE"
+    lost = " and ".join(parent.identifier.workflow_id for parent in waiting if parent.lost_tick)
+    advice = f" Mend what failed and clear that run of {lost}; when it has succeeded, clear this one." if lost else ""
+    return UpstreamError(f"{code}: {what_is_missing(waiting)}.{advice}")
 
 
 def what_is_missing(waiting: Iterable[PendingParent]) -> str:
     """What a refresh waits for, as a sentence without its full stop."""
     return "; ".join(
-        f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but "
-        + (_NOT_WELL[parent.failed] if parent.failed else _freshness(parent))
-        for parent in waiting
+        f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but {_why_not(parent)}" for parent in waiting
     )
 
 
-def _freshness(parent: PendingParent) -> str:
-    return (
-        f"is so only up to {parent.data_timestamp.isoformat()}"
-        if parent.data_timestamp
-        else "has not been refreshed by schedule yet"
-    )
+def _why_not(parent: PendingParent) -> str:
+    if parent.lost_tick:
+        return f"its run for {parent.lost_tick.isoformat()} failed, and no other comes in time"
+    if parent.failed:
+        return _NOT_WELL[parent.failed]
+    if parent.data_timestamp:
+        return f"is so only up to {parent.data_timestamp.isoformat()}"
+    return "has not been refreshed by schedule yet"

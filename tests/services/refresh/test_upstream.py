@@ -1,14 +1,141 @@
-"""How fresh a parent has to be."""
+"""How fresh a parent has to be; and those that failed for good: which tick was the last in time, what makes up for it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.upstream import (
+    Parent,
+    PendingParent,
+    in_time,
+    parents_of,
+    pending,
+    waited_too_long,
+)
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.pyarrow_job import write_numbers
+
+DAILY, HOURLY, NIGHTLY = (TableIdentifier("lake", "sales", name) for name in ("daily", "hourly", "nightly"))
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+YAML = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- {name: daily, freshness: 1 day, query: SELECT 1 AS x}
+- {name: hourly, freshness: 1 hour, query: SELECT 1 AS x}
+- {name: nightly, freshness: 1 day, query: SELECT d.x FROM daily d JOIN hourly h ON d.x = h.x}
+- {name: berlin, freshness: 1 day, timezone: Europe/Berlin, query: SELECT 1 AS x}
+- {name: rare, freshness: 1 hour, schedule: 0 0 * * *, query: SELECT 1 AS x}
+- {name: often, freshness: 1 day, schedule: 0 * * * *, query: SELECT 1 AS x}
+"""
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> Definitions:
+    path = tmp_path / "sales.yaml"
+    path.write_text(YAML)
+    return load_definitions(path)
+
+
+def request_of(definitions: Definitions, table: TableIdentifier, token: str, at: datetime) -> RefreshRequest:
+    return RefreshRequest(definitions.tables[table], definitions.sources, at, token=token, owner=token)
+
+
+def parent_of(definitions: Definitions, parent: TableIdentifier) -> Parent:
+    """A parent of the refresh at the first of March."""
+    table = definitions.tables[NIGHTLY]
+    (found,) = (found for found in parents_of(table.upstream, definitions.tables) if found.identifier == parent)
+    return in_time([found], table, MARCH)[0]
+
+
+def look(workspace: Workspace, definitions: Definitions, parent: TableIdentifier, *failed: datetime) -> PendingParent | None:
+    """How that parent looks when its runs for these ticks have failed."""
+
+    def has_given_up(table: TableIdentifier, tick: datetime) -> bool:
+        return table == parent and tick in failed
+
+    return next(iter(pending(workspace, [parent_of(definitions, parent)], MARCH, has_given_up)), None)
+
+
+def test_a_parent_whose_run_for_the_tick_failed_is_waited_for_no_longer(workspace: Workspace, definitions: Definitions) -> None:
+    waiting = look(workspace, definitions, DAILY, MARCH)
+    assert waiting is not None
+    assert waiting.lost_tick == MARCH
+    assert str(waited_too_long([waiting])) == (
+        "UPSTREAM_FAILED: lake.sales.daily must be fresh up to 2024-03-01T00:00:00+00:00 but its run for "
+        "2024-03-01T00:00:00+00:00 failed, and no other comes in time. Mend what failed and clear that run of "
+        "dynamic_table__lake__sales__daily; when it has succeeded, clear this one."
+    )
+
+
+def test_a_parent_that_comes_again_in_time_is_waited_for(workspace: Workspace, definitions: Definitions) -> None:
+    last = MARCH + timedelta(hours=23)
+    waiting = look(workspace, definitions, HOURLY, MARCH, last - timedelta(hours=1), last + timedelta(hours=1))
+    assert waiting is not None
+    assert waiting.lost_tick is None
+    lost = look(workspace, definitions, HOURLY, last)
+    assert lost is not None
+    assert lost.lost_tick == last
+
+
+def test_a_refresh_by_hand_that_is_under_way_is_waited_for(workspace: Workspace, definitions: Definitions) -> None:
+    begin(workspace, request_of(definitions, DAILY, "by hand", MARCH))
+    waiting = look(workspace, definitions, DAILY, MARCH)
+    assert waiting is not None
+    assert waiting.lost_tick is None
+
+
+def test_a_refresh_of_an_earlier_tick_serves_nobody(workspace: Workspace, definitions: Definitions) -> None:
+    begin(workspace, request_of(definitions, DAILY, "late", MARCH - timedelta(days=1)))
+    waiting = look(workspace, definitions, DAILY, MARCH)
+    assert waiting is not None
+    assert waiting.lost_tick == MARCH
+
+
+def test_a_version_that_landed_although_its_run_failed_serves(workspace: Workspace, definitions: Definitions) -> None:
+    run(workspace, request_of(definitions, DAILY, "landed", MARCH), write_numbers)
+    assert look(workspace, definitions, DAILY, MARCH) is None
+
+
+def test_a_version_that_lands_while_airflow_is_asked_serves(workspace: Workspace, definitions: Definitions) -> None:
+    def fails_and_is_mended(_table: TableIdentifier, _tick: datetime) -> bool:
+        run(workspace, request_of(definitions, DAILY, "mended", MARCH), write_numbers)
+        return True
+
+    assert pending(workspace, [parent_of(definitions, DAILY)], MARCH, fails_and_is_mended) == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "schedule_time", "last"),
+    [
+        pytest.param("daily", "2024-03-01 00:00Z", "2024-03-01 23:59Z", id="until its next tick"),
+        pytest.param("daily", "2024-03-01 10:37Z", "2024-03-01 23:59Z", id="by hand, within the day"),
+        pytest.param("rare", "2024-03-01 00:00Z", "2024-03-01 00:59Z", id="fresher than it is refreshed"),
+        pytest.param("often", "2024-03-01 00:00Z", "2024-03-01 00:59Z", id="refreshed more often than it is fresh"),
+        pytest.param("berlin", "2024-03-31 00:00+01:00", "2024-03-31 23:59+02:00", id="a day of 23 hours"),
+        pytest.param("berlin", "2024-10-27 00:00+02:00", "2024-10-27 22:59+01:00", id="a freshness of a day of 25 hours"),
+    ],
+)
+def test_which_tick_of_a_parent_of_every_minute_is_the_last_in_time(
+    definitions: Definitions, table: str, schedule_time: str, last: str
+) -> None:
+    child = definitions.tables[TableIdentifier("lake", "sales", table)]
+    at = datetime.fromisoformat(schedule_time).astimezone(ZoneInfo(child.timezone))
+    (parent,) = in_time([Parent(DAILY, "iceberg", "* * * * *", "Asia/Kolkata", child.freshness)], child, at)
+    assert parent.last_tick == datetime.fromisoformat(last)
+    (unscheduled,) = in_time([parent], replace(child, cron=None), at)
+    assert unscheduled.last_tick == at.astimezone(UTC) + child.freshness.period - timedelta(minutes=1)
+
 
 TABLES = """
 defaults: {catalog: lake, database: crm}
@@ -28,3 +155,4 @@ def test_a_parent_without_a_schedule_has_to_keep_its_own_promise(tmp_path: Path)
     scheduled, updated = parents_of(names, tables)
     assert scheduled.required(NOON) == datetime(2024, 1, 2, tzinfo=UTC)
     assert updated.required(NOON) == NOON - timedelta(hours=36)
+    assert updated.last_tick_before(NOON) is None, "nobody knows when it is refreshed next"
