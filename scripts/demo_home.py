@@ -7,11 +7,12 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".demo"
-DATA = HOME / "data"
+DATA = HOME / "tpch"
 LOGS = HOME / "logs"
 DAGS = ROOT / "dags"
 BIN = Path(sys.executable).parent
@@ -19,8 +20,13 @@ SCALE = 0.01
 """TPC-H scale factor of the demo's data; 1 is about 1 GB."""
 
 
+def yesterday() -> date:
+    """The day before this one (UTC): the last day of the demo's data, and of what a daily table can have."""
+    return datetime.now(UTC).date() - timedelta(days=1)
+
+
 def settings(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
-    """The variables that make an Airflow the demo's: SQLite, no examples, Spark on this machine."""
+    """The variables that make an Airflow the demo's, but for its database: no examples, Spark on this machine."""
     return {
         "AIRFLOW_HOME": str(home / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
@@ -31,9 +37,12 @@ def settings(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
     }
 
 
-def environment(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
-    """All environment variables of the demo's Airflow."""
-    return {**os.environ, **settings(home, dags), "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """All environment variables of the demo's Airflow.
+
+    :param variables: those that are the demo's.
+    """
+    return {**os.environ, **variables, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
 def write_shell_file(file: Path, variables: Mapping[str, str]) -> None:
@@ -43,4 +52,6 @@ def write_shell_file(file: Path, variables: Mapping[str, str]) -> None:
     """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     path = f'export PATH={shlex.quote(str(BIN))}:"$PATH"'
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)  # it may hold the password of a database
     file.write_text("\n".join([*exports, path, ""]))

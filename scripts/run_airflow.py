@@ -1,4 +1,4 @@
-"""``make airflow``: a real Airflow on SQLite with the demo's DAGs, on this machine only; Ctrl-C stops all of it.
+"""``make airflow``: a real Airflow with the demo's DAGs, on this machine only; Ctrl-C stops all of it.
 
 Not ``airflow standalone``: that leaves its children behind when it is terminated.
 """
@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 import psutil
-from demo_home import BIN, DATA, HOME, LOGS, SCALE, environment, settings, write_shell_file
+from demo_home import BIN, DATA, HOME, LOGS, SCALE, environment, settings, write_shell_file, yesterday
+from demo_postgres import airflow_database
 from rich.console import Console
 from tpch import write_tpch
 
@@ -50,21 +52,11 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     LOGS.mkdir(parents=True, exist_ok=True)
-    write_tpch(DATA, BIN / "tpchgen-cli", SCALE)
-    port = _free_port()
-    environ = {**environment(), **_settings(port)}
-    write_shell_file(SHELL_FILE, {**settings(), **_settings(port)})
     console.print("Starting Airflow; the first time takes a minute ...")
     try:
-        migrate = [str(BIN / "airflow"), "db", "migrate"]
-        with (LOGS / "db-migrate.log").open("wb") as log:
-            subprocess.run(migrate, env=environ, stdout=log, stderr=subprocess.STDOUT, check=True)
-        with _running(environ) as processes:
-            _until_up(port, processes)
-            _say_where(port)
-            while True:
-                _check_alive(processes)
-                time.sleep(1)
+        write_tpch(DATA, BIN / "tpchgen-cli", SCALE, yesterday())
+        with airflow_database(HOME) as database:
+            _serve(database)
     except KeyboardInterrupt:
         console.print("\nAirflow is stopped; make airflow starts it again with everything it knows.")
         return 0
@@ -73,7 +65,26 @@ def main() -> int:
         return 1
 
 
+def _serve(database: dict[str, str]) -> NoReturn:
+    """Run every component on that database, until one of them ends."""
+    port = _free_port()
+    variables = {**settings(), **database, **_settings(port)}
+    environ = environment(variables)
+    write_shell_file(SHELL_FILE, variables)
+    migrate = [str(BIN / "airflow"), "db", "migrate"]
+    with (LOGS / "db-migrate.log").open("wb") as log:
+        subprocess.run(migrate, env=environ, stdout=log, stderr=subprocess.STDOUT, check=True)
+    with _running(environ) as processes:
+        _until_up(port, processes)
+        _say_where(port)
+        while True:
+            _check_alive(processes)
+            time.sleep(1)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C would leave behind what is not stopped yet
     raise KeyboardInterrupt
 
 
@@ -172,7 +183,6 @@ def _say_where(port: int) -> None:
     password = json.loads(PASSWORDS.read_text())["admin"]
     console.print(f"\nAirflow is at [bold]http://127.0.0.1:{port}[/], user [bold]admin[/], password [bold]{password}[/]")
     console.print("Unpause all DAGs, and each runs for its last tick, children after their parents.")
-    console.print("The orders are of 1995: trigger daily_revenue or late_shipments with schedule_time 1995-06-17 00:00:00.")
     line = f". {shlex.quote(str(SHELL_FILE))}"
     console.print(f"In another shell, this line first, then airflow commands work (airflow backfill create ...): [bold]{line}[/]")
     console.print(f"Logs are in {LOGS}; Ctrl-C stops Airflow.")

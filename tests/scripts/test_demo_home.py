@@ -29,4 +29,5 @@ def test_airflow_in_another_shell_is_the_demos(tmp_path: Path, monkeypatch: pyte
     assert (folder, examples) == (str(dags), "False")
     assert "local[*]" in connection
     assert (home / "airflow").is_dir()
+    assert file.stat().st_mode & 0o777 == 0o600
     assert sys.executable.startswith(str(demo_home.BIN))
