@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from airflow.providers.common.compat.sdk import Param
 
 from airflow_dynamic_tables.core.tables.dates import formatted
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import DynamicTable, RunParam
 
 _EXAMPLE_DAY = datetime(2024, 1, 31)  # noqa: DTZ001 - only written with the table's patterns
 
@@ -41,7 +42,18 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             title="Full refresh",
             description="Replace the whole table.",
         ),
+        **{name: _own(param) for name, param in table.params.items()},
     }
+
+
+def _own(param: RunParam) -> Param:
+    """A param of the definition; one without a default may be nothing, as a scheduled run says nothing."""
+    nothing = [None] if param.default is None else []
+    schema: dict[str, Any] = {"type": ["null", param.type] if nothing else param.type}
+    if param.choices:
+        schema["enum"] = [*nothing, *param.choices]
+    texts = {"title": param.title, "description": param.description}
+    return Param(param.default, source="dag", **schema, **{name: text for name, text in texts.items() if text})
 
 
 def _example(table: DynamicTable, key: str) -> str:

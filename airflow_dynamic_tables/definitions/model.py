@@ -53,6 +53,24 @@ class Deadline:
     reference: str = "queued_at"
 
 
+RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "tables")
+"""What every run can be asked for; no param of a definition has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunParam:
+    """What a run can be told besides: for callbacks, notifiers and templates, never for the query.
+
+    ``type`` is string, integer, number or boolean, and ``default`` and ``choices`` are of it; no default: nothing.
+    """
+
+    type: str = "string"
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    title: str | None = None
+    description: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class AssetReference:
     """An asset of Airflow: that of a dynamic table, or one that goes by its URI or, where it has none, by its name."""
@@ -159,6 +177,7 @@ class DynamicTable(AirflowSettings):
     start_date: datetime | None = None
     end_date: datetime | None = None
     tags: tuple[str, ...] = ()
+    params: Mapping[str, RunParam] = field(default_factory=dict)
     path: Path = Path()
     line: int = 0
     file: str = ""

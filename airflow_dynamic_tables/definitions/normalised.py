@@ -19,7 +19,14 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, AirflowSettings, DynamicTable, Updates
+from airflow_dynamic_tables.definitions.model import (
+    AIRFLOW_SETTINGS,
+    NO_SCHEDULE,
+    AirflowSettings,
+    DynamicTable,
+    RunParam,
+    Updates,
+)
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.redaction import without_secret_values
 
@@ -55,6 +62,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "start_date": table.start_date.isoformat() if table.start_date else None,
         "end_date": table.end_date.isoformat() if table.end_date else None,
         "tags": list(table.tags),
+        "params": to_plain(table.params) if table.params else None,
         **{name: _open(name, to_plain(getattr(table, name))) for name in AIRFLOW_SETTINGS},
         "resolved": _resolved(table),
     }
@@ -123,6 +131,7 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "start_date": datetime.fromisoformat(start) if start else None,
         "end_date": datetime.fromisoformat(end) if end else None,
         "tags": tuple(declaration["tags"]),
+        "params": {name: from_plain(RunParam, param) for name, param in declaration.get("params", {}).items()},
         **{name: getattr(airflow, name) for name in AIRFLOW_SETTINGS},
         **{key: declaration.get(key) for key in _AS_THEY_ARE},
     }

@@ -54,7 +54,7 @@ def read_request(
     :raises ConfigurationError: names the argument, and what is wrong with it.
     """
     if runs.keys is not None:
-        _check_keys(context, runs.keys)
+        _check_keys(context, (*runs.keys, *table.params))
     partitions = _partitions(_asked(context, "partition"))
     full_refresh = _asked(context, "full_refresh")
     if not isinstance(full_refresh, bool | None):

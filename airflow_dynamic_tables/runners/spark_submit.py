@@ -81,8 +81,8 @@ class SparkSubmitRunner(Runner):
                 if asks_airflow(text):
                     setting = ".".join(filter(None, ("spark", name, key)))
                     raise ConfigurationError(
-                        f"{setting!r} asks Airflow for a variable or connection, which only its tasks can look up; refresh this "
-                        "table with 'airflow dags trigger' or 'airflow dags test'."
+                        f"{setting!r} asks Airflow for a variable, connection or param, which only its tasks can look up; "
+                        "refresh this table with 'airflow dags trigger' or 'airflow dags test'."
                     )
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:

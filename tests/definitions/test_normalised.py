@@ -50,6 +50,7 @@ dynamic_tables:
   spark: {conn_id: big, conf: {spark.executor.memory: 4g}, num_executors: 2, env_vars: {A: b}}
   start_date: 2024-01-01 00:00:00
   tags: [b]
+  params: {region: eu, level: {type: integer, default: 3, choices: [1, 3], title: Level, description: How loud}}
   owner: ada
   retries: 0
   retry_delay: 90 seconds

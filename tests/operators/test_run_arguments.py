@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import DynamicTable, RunParam
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.operators.run_arguments import read_request
 
@@ -110,3 +111,10 @@ def test_nonsense_is_refused_with_a_sentence(table: DynamicTable, conf: dict[str
     with pytest.raises(ConfigurationError) as error:
         read_request(run(conf, logical_date=DAY), table, {})
     assert message in str(error.value)
+
+
+def test_a_param_of_the_definition_may_stand_in_the_conf(table: DynamicTable) -> None:
+    with_param = replace(table, params={"region": RunParam()})
+    assert read_request(run({"region": "eu"}, logical_date=DAY), with_param, {}).schedule_time == DAY
+    with pytest.raises(ConfigurationError, match="unknown key 'region'"):
+        read_request(run({"region": "eu"}, logical_date=DAY), table, {})

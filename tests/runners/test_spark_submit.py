@@ -80,5 +80,5 @@ def test_a_program_that_cannot_be_started(plan: RefreshPlan, submit: Path) -> No
     ],
 )
 def test_what_only_a_task_of_airflow_can_look_up_is_refused(settings: SparkSettings) -> None:
-    with pytest.raises(ConfigurationError, match=r"asks Airflow for a variable or connection.*airflow dags trigger"):
+    with pytest.raises(ConfigurationError, match=r"asks Airflow for a variable, connection or param.*airflow dags trigger"):
         SparkSubmitRunner(settings, "local[1]")

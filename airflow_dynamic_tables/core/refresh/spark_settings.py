@@ -125,11 +125,11 @@ RENDERED = (
 )
 """The settings whose texts are templates to Airflow."""
 
-_REFERENCE = re.compile(r"\{\{-?\s*(?:var|conn)\b")
+_REFERENCE = re.compile(r"\{\{-?\s*(?:var|conn|params)\b")
 
 
 def asks_airflow(text: str) -> bool:
-    """Whether a text is a template with a variable or a connection of Airflow, which only a task can look up."""
+    """Whether a text is a template with a variable, a connection or a param of Airflow, which only a task can look up."""
     return _REFERENCE.search(text) is not None
 
 

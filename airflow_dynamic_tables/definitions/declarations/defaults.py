@@ -7,7 +7,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
 
 class DefaultsDeclaration(Settings):
-    """What holds for every table that does not say otherwise; options and Spark settings are merged key by key."""
+    """What holds for every table that does not say otherwise; options, params and Spark settings are merged key by key."""
 
     catalog: PlainName | None = None
     """Catalog of names that have less than three parts."""
@@ -21,5 +21,6 @@ class DefaultsDeclaration(Settings):
             "options": {**farther.options, **self.options},
             "spark": self.spark.over(farther.spark),
             "tags": (*farther.tags, *self.tags),
+            "params": {**farther.params, **self.params},
         }
         return farther.model_copy(update={**said, **merged})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Annotated
+from math import isfinite
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.schedule.cron import check_cron
@@ -16,14 +18,26 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
-from airflow_dynamic_tables.definitions.declarations.base import Name, Options, UnknownValueError, one_of
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, Scalar, UnknownValueError, one_of
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
-from airflow_dynamic_tables.definitions.model import NO_SCHEDULE
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, RUN_PARAMS, RunParam
+from airflow_dynamic_tables.redaction import is_secret_name
+from airflow_dynamic_tables.yaml_files.documents import Flag
 
 FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+_TRUTHS = {"true": True, "false": False}
+
+_READ: Mapping[str, Callable[[str], str | int | float | bool]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": lambda text: _TRUTHS[text.lower()],
+}
+"""How a text becomes a value of a type."""
 
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
@@ -59,6 +73,69 @@ def _calendar_time(value: object, info: ValidationInfo) -> object:
 CalendarTime = Annotated[datetime, BeforeValidator(_calendar_time)]
 
 
+class ParamDeclaration(Declaration):
+    """A param of the DAG, for its form, for callbacks and for templates; no query sees it."""
+
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    """What it is; `string` is the default."""
+    default: Scalar | None = None
+    """What it is when nobody says otherwise; left out: nothing."""
+    choices: tuple[Scalar, ...] = ()
+    """The only values that it may have."""
+    title: Name | None = None
+    """What the form calls it; default: its name."""
+    description: Name | None = None
+    """What it is for, for the form."""
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        self.built()
+        return self
+
+    def built(self) -> RunParam:
+        """The param, with values of its type.
+
+        :raises ValueError: when one is not.
+        """
+        default = None if self.default is None else _of_type(self.type, self.default)
+        choices = tuple(_of_type(self.type, choice) for choice in self.choices)
+        if choices and default is not None and default not in choices:
+            raise ValueError(f"the default {default!r} is none of the choices")
+        return RunParam(self.type, default, choices, self.title, self.description)
+
+
+def _short_param(value: object) -> object:
+    """Text alone is the default; ``true`` and ``false`` are what they look like."""
+    if isinstance(value, Flag) and value.text.lower() in _TRUTHS:
+        return {"type": "boolean", "default": value}
+    return {"default": value} if isinstance(value, str | Flag) else value
+
+
+def _of_type(kind: str, text: str) -> str | int | float | bool:
+    try:
+        value = _READ[kind](text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{text!r} is no {kind}") from None
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{text!r} is no {kind}")
+    return value
+
+
+def _check_param_name(name: str) -> str:
+    if name in RUN_PARAMS:
+        raise ValueError(f"{name!r} is what every refresh can be asked for; choose another name")
+    if not name.isidentifier() or is_secret_name(name):
+        raise ValueError(f"{name!r} is no name for a param: it is shown, and callbacks and templates say params.{name}")
+    return name
+
+
+ParamName = Annotated[Name, AfterValidator(_check_param_name)]
+"""A name that Python can say, and that no other param has."""
+
+Param = Annotated[ParamDeclaration, BeforeValidator(_short_param)]
+"""A param, or its default alone."""
+
+
 class Settings(AirflowDeclaration):
     """What a table may say itself or take from the file's defaults."""
 
@@ -88,6 +165,8 @@ class Settings(AirflowDeclaration):
     """Last time the schedule may run; without an offset it is in the table's time zone."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=TAG_CHARACTERS)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
+    params: dict[ParamName, Param] = Field(default_factory=dict)
+    """Params of the DAG besides those of every refresh, for callbacks and templates: `region: eu`, or a mapping."""
 
     @field_validator("freshness")
     @classmethod
