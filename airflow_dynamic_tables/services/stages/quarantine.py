@@ -55,7 +55,7 @@ def publish(workspace: Workspace, token: str) -> Version:
     stage = _stage(workspace, token)
     if stage.state is StageState.COMMITTED and (landed := reconcile(workspace, token)):
         return landed
-    _check_quarantined(stage)
+    _check_quarantined(workspace, stage)
     planned = read_plan(stage)
     result = read_result(planned)
     staged = staged_table(workspace, stage)
@@ -97,7 +97,7 @@ def reject(workspace: Workspace, token: str, reason: str) -> None:
     """
     stage = _stage(workspace, token)
     if stage.state is not StageState.ABORTED:
-        _check_quarantined(stage)
+        _check_quarantined(workspace, stage)
         settle(workspace, stage, reason)
 
 
@@ -168,8 +168,25 @@ def _stage(workspace: Workspace, token: str) -> Stage:
     return replace(stage, state=settle(workspace, stage, None))
 
 
-def _check_quarantined(stage: Stage) -> None:
-    if stage.state is not StageState.QUARANTINED:
-        raise ConfigurationError(
-            f"Stage {stage.token} of {stage.table} is {stage.state}, not in quarantine; there is nothing to decide."
-        )
+def _check_quarantined(workspace: Workspace, stage: Stage) -> None:
+    if stage.state is StageState.QUARANTINED:
+        return
+    if stage.state is StageState.COMMITTED:
+        raise ConfigurationError(_what_became_of(workspace, stage))
+    raise ConfigurationError(
+        f"Stage {stage.token} of {stage.table} is {stage.state}, not in quarantine; there is nothing to decide."
+    )
+
+
+def _what_became_of(workspace: Workspace, stage: Stage) -> str:
+    """Of a stage that landed: its version, whether the table still has it, and what can be done about that."""
+    refresh = workspace.ledger.get_refresh(stage.token)
+    version = f" as version {refresh.version}" if refresh is not None and refresh.version is not None else ""
+    landed = f"Stage {stage.token} of {stage.table} has landed{version}; there is nothing left to decide."
+    if reconcile(workspace, stage.token) is not None:
+        return f"{landed} dynamic-tables rollback takes the table back to an earlier version."
+    again = f" for {refresh.schedule_time.isoformat()}" if refresh is not None else ""
+    return (
+        f"{landed} The table no longer has that version: it has expired, or the table was made anew. "
+        f"To have its rows again, refresh the table{again}."
+    )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -54,6 +54,10 @@ dynamic_tables:
 - name: at_least_two
   query: SELECT 1 AS x
   expectations: [{row_count: {min: 2}, action: fail}]
+- name: brief
+  query: SELECT 1 AS x
+  versions_to_keep: 1
+  expectations: [{row_count: {min: 2, max_decrease: 50%}}]
 - name: days
   query: SELECT '2024-03-01' AS ds, 1 AS n
   partitioned_by: [ds]
@@ -181,6 +185,28 @@ def test_published_it_is_the_next_version(workspace: Workspace, quarantined: str
     assert (found.version, found.error, found.data_timestamp) == (2, None, found.schedule_time)
     assert found.expectations[-1].violations == 1, "that it was not as expected stays on record"
     assert publish(workspace, quarantined) == version, "publishing is idempotent"
+
+
+def test_of_what_has_landed_it_says_what_became(workspace: Workspace, requested: Make, clock: Clock) -> None:
+    clock.time = datetime.now(UTC)
+    with pytest.raises(QuarantinedError):
+        run(workspace, requested("landed", "brief"), numbers_job(1))
+    publish(workspace, "landed")
+    with pytest.raises(ConfigurationError) as kept:
+        reject(workspace, "landed", "too late")
+    landed = "Stage landed of lake.sales.brief has landed as version 1; there is nothing left to decide."
+    assert str(kept.value) == f"{landed} dynamic-tables rollback takes the table back to an earlier version."
+    for token in ("second", "third"):
+        run(workspace, requested(token, "brief"), numbers_job(*MANY))
+    at = history(workspace, "landed").schedule_time
+    clock.time += timedelta(days=20)
+    assert sweep(workspace).expired > 0
+    with pytest.raises(ConfigurationError) as expired:
+        publish(workspace, "landed")
+    assert str(expired.value) == (
+        f"{landed} The table no longer has that version: it has expired, or the table was made anew. "
+        f"To have its rows again, refresh the table for {at.isoformat()}."
+    )
 
 
 def test_rejected_its_files_are_gone(workspace: Workspace, quarantined: str) -> None:
