@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_dynamic_tables.dag_factory import build_dag
 from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DefinitionError
@@ -85,3 +88,10 @@ def test_params_that_cannot_be_are_mistakes(tmp_path: Path, params: str, mistake
     with pytest.raises(DefinitionError) as caught:
         load_definitions(tmp_path, cache=Cache(None))
     assert str(caught.value) == f"{tmp_path / 'a.yaml'}:{mistake}"
+
+
+def test_the_schema_takes_both_forms() -> None:
+    jsonschema.validate(yaml.safe_load(TEXT), definitions_schema())
+    for wrong in ([1], {"defualt": 1}, {"type": "int"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"defaults": {"params": {"n": wrong}}}, definitions_schema())
