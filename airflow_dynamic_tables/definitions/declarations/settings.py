@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from math import isfinite
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -73,17 +73,11 @@ def _calendar_time(value: object, info: ValidationInfo) -> object:
 CalendarTime = Annotated[datetime, BeforeValidator(_calendar_time)]
 
 
-def _or_default(schema: dict[str, Any]) -> None:
-    """Let the JSON Schema take the short form, too."""
-    whole = dict(schema)
-    schema.clear()
-    schema["anyOf"] = [{"type": ["string", "boolean"]}, whole]
-
-
 class ParamDeclaration(Declaration):
     """A param of the DAG, for its form, for callbacks and for templates; no query sees it."""
 
-    model_config = ConfigDict(json_schema_extra=_or_default)
+    # Its default alone is a short form of it.
+    model_config = ConfigDict(json_schema_extra={"type": ["object", "string", "boolean"]})
 
     type: Literal["string", "integer", "number", "boolean"] = "string"
     """What it is; `string` is the default."""
