@@ -40,7 +40,7 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             source="dag",
             type=["null", "boolean"],  # the form marks what cannot be null as required
             title="Full refresh",
-            description="Replace the whole table.",
+            description="Replace the whole table, also when its columns or partition keys changed.",
         ),
         **{name: _own(param) for name, param in table.params.items()},
     }

@@ -176,7 +176,10 @@ def from_hive(catalog: str, hive_table: Table) -> AnyTable:
         location=location_of(hive_table) if snapshot is not None else _location(hive_table, stored.location),
         properties=properties,
     )
-    return replace(known, snapshot=snapshot) if isinstance(known, CatalogDynamicTable) else known
+    if not isinstance(known, CatalogDynamicTable):
+        return known
+    keys = partition_keys_of(hive_table) if snapshot is not None else known.partition_keys  # no definition
+    return replace(known, snapshot=snapshot, partition_keys=keys)
 
 
 def is_technical(key: str) -> bool:

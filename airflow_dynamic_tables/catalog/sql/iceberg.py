@@ -36,7 +36,9 @@ def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> A
         return None
     columns, snapshot = as_of
     if isinstance(entry, CatalogDynamicTable):
-        return replace(entry, columns=columns, location=physical.location(), snapshot=snapshot)
+        # Until a full refresh makes the table anew, it is partitioned as it was, whatever its definition says now.
+        keys = tuple(key_columns(physical.spec(), physical.schema()).values()) if columns else entry.partition_keys
+        return replace(entry, columns=columns, partition_keys=keys, location=physical.location(), snapshot=snapshot)
     if isinstance(entry, CatalogTable):
         return replace(entry, columns=columns, location=physical.location())
     return replace(table_of(physical), columns=columns)

@@ -23,6 +23,8 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertLastAssignedPartitionId,
+    RemovePartitionSpecsUpdate,
+    RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
@@ -35,6 +37,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from airflow_dynamic_tables.clients.iceberg.types import schema_of
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,28 @@ def replacement(metadata: TableMetadata, columns: Sequence[Column], partition_ke
         AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": metadata.last_partition_id}),
     )
     return Replacement(tuple(updates), requirements)
+
+
+def forgotten(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """What takes specs by columns that there are no more out of a table, with all snapshots but the current one.
+
+    With such a spec in the metadata Iceberg's Java library opens no table (its issue 10234), and without it no snapshot that was
+    written by it. Nothing is taken out while there is none.
+
+    :raises SchemaEvolutionError: when a branch or tag of another engine keeps a snapshot.
+    """
+    keys = {field.field_id for field in metadata.schema().fields if field.field_type.is_primitive}
+    specs = [spec.spec_id for spec in metadata.partition_specs if any(field.source_id not in keys for field in spec.fields)]
+    snapshots = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id != metadata.current_snapshot_id]
+    if not specs:
+        return ()
+    if kept := sorted(name for name, reference in metadata.refs.items() if reference.snapshot_id in snapshots):
+        raise SchemaEvolutionError(
+            f"A column that was a partition key can only go with all earlier versions, and {kept[0]}, a branch or tag, keeps "
+            "one: drop that first, or let the query return the column."
+        )
+    without = (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": snapshots}),) if snapshots else ()
+    return (*without, RemovePartitionSpecsUpdate.model_validate({"spec-ids": specs}))
 
 
 def has_had(metadata: TableMetadata, columns: Sequence[Column]) -> bool:

@@ -5,6 +5,7 @@ Other engines refuse a table whose snapshots, or whose metadata files, are not i
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import cached_property
 from typing import Any, Generic
@@ -17,8 +18,10 @@ from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements,
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import IcebergBaseModel
 
-from airflow_dynamic_tables.clients.iceberg.replacing import Replacement
+from airflow_dynamic_tables.clients.iceberg.replacing import Replacement, forgotten
 from airflow_dynamic_tables.formats.commits import FENCE
+
+log = logging.getLogger(__name__)
 
 
 def next_ms(metadata: TableMetadata) -> int:
@@ -48,6 +51,12 @@ class Changes(Transaction):
     def replace(self, replaced: Replacement) -> None:
         """Give the table other columns and partition keys."""
         self._apply(replaced.updates, replaced.requirements)
+
+    def forget_keys(self) -> None:
+        """Take out what is partitioned by columns that the table has no more."""
+        if updates := forgotten(self.table_metadata):
+            log.warning("All earlier versions are forgotten with a column that they are partitioned by.")
+            self._apply(updates)
 
     @property
     def table_metadata(self) -> TableMetadata:

@@ -127,6 +127,8 @@ class IcebergStagedTable(StagedTable):
         for file in added:
             producer.append_data_file(file)
         producer.commit()
+        if not is_kept:
+            transaction.forget_keys()
         return transaction
 
     def _restoration(self, table: Table, number: int) -> Transaction:

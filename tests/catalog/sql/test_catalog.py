@@ -87,8 +87,12 @@ class TestDynamicTables:
     def test_after_a_refresh_it_has_columns_location_and_snapshot(self, sales: SqlCatalog) -> None:
         sales.create_table(PATH, DYNAMIC)
         snapshot = make_physical(sales)
-        location = sales.iceberg.load_table(("sales", "revenue")).location()
-        assert sales.get_table(PATH) == replace(DYNAMIC, columns=COLUMNS, location=location, snapshot=snapshot)
+        table = sales.iceberg.load_table(("sales", "revenue"))
+        as_made = replace(DYNAMIC, columns=COLUMNS, location=table.location(), snapshot=snapshot)
+        assert sales.get_table(PATH) == replace(as_made, partition_keys=()), "those of its rows, whatever the definition says"
+        with table.update_spec() as spec:
+            spec.add_identity("ds")
+        assert sales.get_table(PATH) == as_made
         assert sales.list_tables("sales") == ["revenue"]
         assert sales.list_dynamic_tables("sales") == ["revenue"]
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -234,6 +235,30 @@ def test_a_key_of_another_type_is_another_partition(bench: Bench) -> None:
     bench.commit(staged, bench.write(staged, {}, (DS, Column("n", "string"))))
     assert bench.table.sample(10) == []
     assert [one["n"] for one in bench.table.sample(10, 1)] == [1, 2]
+
+
+@ICEBERG
+def test_a_key_that_is_no_column_any_more_goes_with_its_versions(bench: Bench) -> None:
+    """Other engines could not open the table while a spec names a column that there is not."""
+    bench.refresh({"1": [1]})
+    bench.partition_keys = ("n",)
+    bench.rebuild({"1": [2]}, N)
+    assert [version.number for version in bench.table.versions()] == [2]
+    assert bench.table.sample(10) == [{"n": 2}]
+    assert isinstance(bench.store, IcebergStore)
+    table = bench.store.tables.load_table((bench.path.database, bench.path.name))
+    specs = [[str(table.schema().find_column_name(field.source_id)) for field in spec.fields] for spec in table.specs().values()]
+    assert specs == [[], ["n"]]
+    bench.partition_keys = ("ds",)
+    assert bench.rebuild({"1": [3]}, *COLUMNS).number == 3
+    assert [len(bench.table.sample(10, number)) for number in (2, 3)] == [1, 1]
+    with table.refresh().manage_snapshots() as snapshots:
+        snapshots.create_tag(table.snapshots()[-1].snapshot_id, "audited")
+    bench.rebuild({"1": [4]}, *COLUMNS)
+    bench.partition_keys = ()
+    with pytest.raises(SchemaEvolutionError, match="audited, a branch or tag, keeps one"):
+        bench.rebuild({"1": [5]}, N)
+    assert bench.rows() == {"1": [4]}
 
 
 @ICEBERG

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.schema import Rebuild
@@ -84,6 +85,9 @@ def test_other_partition_keys_and_what_a_child_reads(workspace: Workspace, first
     unkeyed = replace(first.table, partition_keys=())
     with pytest.raises(SchemaEvolutionError, match=r"definition now by \(\)\. Refresh all of it with --full-refresh"):
         begin(workspace, replace(first, token="t2", table=unkeyed))
+    entry = workspace.catalog("lake").get_table(VISITS.path)
+    assert isinstance(entry, CatalogDynamicTable)
+    assert entry.partition_keys == ("ds",), "that of its rows"
     plans: list[RefreshPlan] = []
 
     def submit(plan: RefreshPlan) -> None:
