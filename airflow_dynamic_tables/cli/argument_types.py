@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
@@ -38,3 +40,19 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is no whole number above zero")
     return int(text)
+
+
+def calling(function: str) -> type[argparse.Action]:
+    """The action of an option that has another function called than its command's.
+
+    :param function: dotted path, as that of a :class:`~airflow_dynamic_tables.cli.arguments.Command`.
+    """
+
+    class Calling(argparse.Action):
+        def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002 - argparse's
+            super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+        def __call__(self, parser: object, namespace: argparse.Namespace, *_: object) -> None:  # noqa: ARG002 - argparse's
+            namespace.function = function
+
+    return Calling

@@ -52,9 +52,20 @@ COMMANDS: tuple[Command | Group, ...] = (
         "plan",
         "show what a scheduled refresh would do",
         f"{_PACKAGE}.definitions.plan",
-        (TABLES, DEFINITIONS, SCHEDULE_TIME, OUTPUT, DEBUG),
+        (
+            TABLES,
+            SCHEDULE_TIME,
+            Argument(
+                ("--compare",),
+                "look at the tables, too, and warn of changes that a refresh would refuse",
+                {"action": argument_types.calling(f"{_PACKAGE}.comparing.plan")},
+            ),
+            *STATE,
+            OUTPUT,
+        ),
         "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
-        "Needs no catalog, no Spark and no Airflow. As a table, the statement is shown for tables that are named.",
+        "Without --compare it needs no catalog; in any case no Spark and no Airflow. As a table, the statement is shown for "
+        "tables that are named.",
     ),
     Command(
         "schema",

@@ -64,7 +64,7 @@ def _runner(function: str) -> Callable[[Any], None]:
         arguments.installed_settings = _settings_of_the_dags
         # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
-            code = execute(function, arguments)
+            code = execute(getattr(arguments, "function", None) or function, arguments)
         if code:
             sys.exit(code)
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
 from airflow_dynamic_tables.services.settings import allowed_in
@@ -64,6 +65,14 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
 
 def plan(arguments: Namespace) -> int:
     """Print what a scheduled refresh of each table would do."""
+    return plan_and_look(arguments, lambda _tables: None)
+
+
+def plan_and_look(arguments: Namespace, look: Callable[[Sequence[DynamicTable]], None]) -> int:
+    """As :func:`plan`.
+
+    :param look: is shown the tables that were planned.
+    """
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     now = datetime.now(UTC)
@@ -76,4 +85,5 @@ def plan(arguments: Namespace) -> int:
         for number, planned in enumerate(plans):
             print(end="\n" if number else "")
             output.record(planned, "table")
+    look(tables)
     return OK if sound or arguments.tables else FAILED

@@ -48,7 +48,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     if not isinstance(entry, CatalogDynamicTable):
         raise CatalogError(f"{identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
 
-    _check_format(workspace, identifier, entry.format, table.format)
+    check_format(workspace, identifier, entry.format, table.format)
     wanted = replace(
         _entry(table, _next_state(entry.refresh_handler.job_state, job_state)),
         # What commits and other engines write is not the definition's affair.
@@ -65,8 +65,11 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     return Registration.ALTERED
 
 
-def _check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:
-    """Check that rows which are there are of the definition's format: in another one nobody would find them."""
+def check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:
+    """Check that rows which are there are of the definition's format: in another one nobody would find them.
+
+    :raises SchemaEvolutionError: when they are not.
+    """
     if known != wanted and workspace.table(identifier, known).layout() is not None:
         raise SchemaEvolutionError(
             f"{identifier} is a table of format {known}, its definition now says {wanted}. No refresh can change that in one "
