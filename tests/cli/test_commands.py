@@ -29,7 +29,7 @@ COMMAND_LINES = dict(_commands())
 
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
-        "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "rollback", "publish",
+        "init", "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "rollback", "publish",
         "abort", "drop", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
