@@ -18,6 +18,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance"),
         "hooks": _modules("hooks.dynamic_table_catalog"),
         "triggers": _modules("triggers.upstream", "triggers.quarantine"),
+        "extra-links": [f"{_PACKAGE}.operators.links.{name}" for name in ("SparkLink", "TableLink")],
         "connection-types": [_CONNECTION_TYPE],
         "config": {"dynamic_tables": _CONFIG},
         "cli": [f"{_PACKAGE}.plugins.commands.get_cli_commands"],
@@ -77,6 +78,14 @@ _CONFIG = {
             "type": "integer",
             "example": None,
             "default": "30",
+        },
+        "spark_history_server": {
+            "description": "Address of Spark's history server. When the job of a task ended, the link to Spark leads there; "
+            "without an address, it leads to YARN's page of the job, or nowhere.\n",
+            "version_added": "0.2.0",
+            "type": "string",
+            "example": "https://spark-history.example.org",
+            "default": "",
         },
     },
 }

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from airflow_dynamic_tables.get_provider_info import get_provider_info
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 
 INFO = get_provider_info()
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
@@ -34,6 +35,11 @@ def test_the_entry_point_leads_to_it() -> None:
 def test_every_module_can_be_imported(section: str) -> None:
     for name in INFO[section][0]["python-modules"]:
         assert import_module(name).__doc__
+
+
+def test_every_link_is_one_of_the_operators() -> None:
+    links = {f"{type(link).__module__}.{type(link).__name__}" for link in DynamicTableRefreshOperator.operator_extra_links}
+    assert links == set(INFO["extra-links"])
 
 
 def test_the_connection_type_is_the_hooks() -> None:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
@@ -40,6 +39,7 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
+from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, read_request
@@ -78,7 +78,7 @@ _NOT_MAPPED = (
 )
 
 
-class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
+class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
     """Refresh one dynamic table: wait for its parents, begin, spark-submit, commit; all before success is reported.
 
     The definition says how: pool, retries, callbacks, Spark. The table's asset is an outlet.
@@ -97,6 +97,7 @@ class DynamicTableRefreshOperator(ReportsCommits, SparkSubmitOperator):
     """
 
     ui_color = "#e4f4f8"
+    operator_extra_links = (SparkLink(), TableLink())
 
     def __init__(
         self,

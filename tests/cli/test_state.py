@@ -37,7 +37,9 @@ def test_show_what_was_created(dynamic_tables: Run) -> None:
     shown = yaml.safe_load(dynamic_tables("show", "sales.total", "-o", "yaml").out)
     assert shown["status"]["freshness"] == "1 hour"
     assert shown["table"]["original_query"] == "SELECT sum(revenue) AS revenue FROM daily_revenue"
-    assert "lake.sales.total" in dynamic_tables("show", "total").out
+    as_table = dynamic_tables("show", "total").out
+    assert "lake.sales.total" in as_table
+    assert "waits for its first refresh" in as_table, "INITIALIZING, which sounds as if something was under way"
 
 
 def test_a_table_that_is_no_longer_defined_stays_visible(dynamic_tables: Run, project: Path) -> None:

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from airflow.sdk import DAG, Asset, task_group
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
-from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.context import OutletEventAccessors, set_current_context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
@@ -351,6 +351,45 @@ SHOP = """
 sources: [{name: shop.counter.orders, format: jdbc}]
 dynamic_tables: [{name: lake.sales.orders, freshness: 1 day, spark: {conn_id: local}, query: SELECT id FROM shop.counter.orders}]
 """
+
+
+SHOWN_AT = "Spark application local-1 of local[*], shown at http://worker:4040"
+TRACKED_AT = "INFO Client: tracking URL: http://rm:8088/proxy/application_1/"
+
+
+@pytest.mark.parametrize(
+    ("lines", "while_running", "afterwards"),
+    [(SHOWN_AT, "http://worker:4040", ""), (f"{TRACKED_AT}\n{SHOWN_AT}", *["http://rm:8088/proxy/application_1/"] * 2)],
+)
+def test_a_task_has_links_while_it_runs_and_when_it_failed(
+    lines: str, while_running: str, afterwards: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team")
+    versions = "https://airflow.example/team/assets?name_pattern=dynamic-table%3A%2F%2Fdefault%2Fdefault%2Fparent"
+    operator = operator_of(home, "parent")
+    assert links_of(operator) == {"Spark": "", "Versions of the table": versions}, "also while it is deferred"
+    (home / "spark/bin/spark-submit").write_text(f"#!/bin/sh\necho '{lines}'\nexit 1\n")
+    pushed: dict[str, str] = {}
+    asked: Any = context()
+    asked["ti"].xcom_push = pushed.__setitem__
+    with set_current_context(asked), pytest.raises(AirflowException, match="ended with code 1"):
+        operator.execute(asked)
+    operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
+    assert pushed == {"_link_SparkLink": while_running}
+    assert links_of(operator) == {"Spark": afterwards, "Versions of the table": versions}
+
+
+def links_of(operator: DynamicTableRefreshOperator) -> dict[str, str]:
+    """As Airflow asks for them, when a task ended or is deferred."""
+    ti: Any = None
+    return {link.name: link.get_link(operator, ti_key=ti) for link in operator.operator_extra_links}
+
+
+def test_a_link_that_cannot_be_pushed_stops_nothing(home: Path) -> None:
+    operator = operator_of(home, "parent")
+    (home / "spark/bin/spark-submit").write_text(f"#!/bin/sh\necho '{SHOWN_AT}'\necho refused\nexit 1\n")
+    assert str(failure_of(operator)) == "spark-submit ended with code 1: refused", "without a supervisor"
+    operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
 
 
 @pytest.mark.postgres

@@ -29,6 +29,8 @@ from airflow_dynamic_tables.services.tables.status import TableDetails, TableSta
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
+_REFRESHING = {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}
+"""What the state of the job means that refreshes a table."""
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "error")
@@ -47,10 +49,10 @@ def list_tables(arguments: Namespace) -> int:
 
 
 def _at_a_glance(table: TableStatus) -> dict[str, object]:
-    """A table as a person looks at it: its lag is a duration, not a number of seconds."""
+    """A table as a person looks at it: its lag is a duration, and nobody takes the state of its job for a refresh that runs."""
     shown = dict(output.items(table))
-    seconds = shown.pop("lag_seconds")
-    return {**shown, "lag": None if seconds is None else timedelta(seconds=seconds)}
+    seconds, state = shown.pop("lag_seconds"), shown.pop("job_state")
+    return {**shown, "refreshing": _REFRESHING.get(state), "lag": None if seconds is None else timedelta(seconds=seconds)}
 
 
 def show_table(arguments: Namespace) -> int:
