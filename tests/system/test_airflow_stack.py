@@ -91,7 +91,7 @@ def test_a_scheduled_refresh_is_for_the_tick_and_its_event_says_what_it_did(stac
         "schedule_time": tick.isoformat(),
         "refresh": refresh.token,
     }
-    assert event["name"] == "lake.sales.daily"
+    assert event["name"] == "dynamic-table://lake/sales/daily"
     assert event["extra"] == expected
     xcom = stack.get(f"/dags/{dag('daily')}/dagRuns/{refreshed['daily']}/taskInstances/refresh/xcomEntries/return_value")
     assert xcom["value"] in (expected, str(expected))
