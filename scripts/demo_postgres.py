@@ -121,12 +121,19 @@ def _make(binaries: Path, folder: Path) -> None:
 def _running_port(folder: Path) -> int | None:
     """The port of the server if it runs.
 
-    PostgreSQL sees itself that a server was killed, unless its process id is that of another program by now; that is mended here.
+    PostgreSQL sees itself that a server was killed, unless its process id is still one, of another program or of a process that
+    nobody has waited for; that is mended here.
     """
     data, file = folder / "data", folder / "data" / "postmaster.pid"
-    with suppress(FileNotFoundError, psutil.NoSuchProcess, IndexError, ValueError):
+    with suppress(FileNotFoundError, IndexError, ValueError):
         lines = file.read_text().splitlines()
-        if str(data) in psutil.Process(int(lines[0])).cmdline():
+        try:
+            command = psutil.Process(int(lines[0])).cmdline()
+        except psutil.ZombieProcess:
+            command = []
+        except psutil.NoSuchProcess:
+            return None
+        if str(data) in command:
             return int(lines[3])
         file.unlink()
     return None

@@ -45,7 +45,7 @@ def home(demo_postgres: Any) -> Iterator[Path]:
 def servers(home: Path) -> list[psutil.Process]:
     """Processes that serve a demo's database."""
     folder = str(home / "postgres" / "data")
-    return [found for found in psutil.process_iter() if folder in (found.as_dict(["cmdline"])["cmdline"] or ())]
+    return [found for found in psutil.process_iter(["cmdline"]) if folder in (found.info["cmdline"] or ())]
 
 
 def ask(session: dict[str, str], query: str) -> Any:
