@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import exceptions as airflow_exceptions
 from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
 from airflow_dynamic_tables.services.stages.settling import reconcile, recorded_refresh
@@ -101,7 +101,7 @@ class DecideOperator(ReportsCommits):
         if version is not None:
             refresh = recorded_refresh(workspace, version)
             if stage.state is StageState.COMMITTED and refresh is not None and is_reported(refresh):
-                raise AirflowSkipException(f"Airflow has an asset event of version {version.number} of {self.table} already.")
+                skip(context, f"Airflow has an asset event of version {version.number} of {self.table} already.")
             return report_commit(context, self, version, refresh, refresh.schedule_time if refresh else None)
         refresh = workspace.ledger.get_refresh(stage.token)
         if stage.state is StageState.QUARANTINED and not answer:

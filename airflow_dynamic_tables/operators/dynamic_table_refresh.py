@@ -18,7 +18,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowNotFoundException,
-    AirflowSkipException,
     AirflowTaskTimeout,
     BaseHook,
 )
@@ -41,7 +40,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -203,8 +202,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
-                log.info("Skipped: %s", outcome.reason)
-                raise AirflowSkipException(str(outcome.reason))
+                skip(context, str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 
     def _wait(self, wait: Wait, schedule_time: datetime) -> NoReturn:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import Asset, AssetAlias, BaseOperator, get_parsing_context
+from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, AssetAlias, BaseOperator, get_parsing_context
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import InletEventsAccessor
@@ -22,6 +23,8 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+log = logging.getLogger(__name__)
 
 LATE_EVENTS = AssetAlias(name="dynamic-tables-late-events", group="dynamic-table")
 """By this outlet a task tells of versions that are not its own: of an alias Airflow takes any number of events, of any assets."""
@@ -90,6 +93,16 @@ def report_missing(context: Context, workspace: Workspace) -> list[str]:
         for asset in _told(dynamic_table_asset(late.table)):
             context["outlet_events"][LATE_EVENTS].add(asset, report)
     return [late.token for late in missing]
+
+
+def skip(context: Context, reason: str) -> NoReturn:
+    """Skip the task, and say why where people and callbacks find it: in the log, last, and as the XCom ``skipped``.
+
+    A task cannot write a note at its run, and Airflow shows a run green whose tasks were skipped.
+    """
+    context["ti"].xcom_push(key="skipped", value=reason)
+    log.info("Skipped: %s", reason)
+    raise AirflowSkipException(reason)
 
 
 def is_reported(refresh: Refresh) -> bool:

@@ -68,7 +68,15 @@ def operator_of(home: Path, name: str = "child", connection: str = "local", **op
 
 
 def context() -> dict[str, Any]:
-    ti = SimpleNamespace(id="token", dag_id="dag", run_id="run", task_id="refresh")
+    xcoms: dict[str, object] = {}
+    ti = SimpleNamespace(
+        id="token",
+        dag_id="dag",
+        run_id="run",
+        task_id="refresh",
+        xcoms=xcoms,
+        xcom_push=lambda key, value: xcoms.update({key: value}),
+    )
     return {
         "ti": ti,
         "dag_run": SimpleNamespace(conf={}),
@@ -306,6 +314,7 @@ def test_it_says_whom_it_waits_for_and_why_it_is_skipped(
     with pytest.raises(AirflowSkipException) as skipped:
         operator.execute(earlier)
     assert caplog.messages[-1] == f"Skipped: {skipped.value}"
+    assert earlier["ti"].xcoms == {"skipped": str(skipped.value)}, "a callback is not given the reason"
     assert "is already fresh up to 2024-01-02T00:00:00+00:00 (version 1)" in caplog.messages[-1]
 
 
