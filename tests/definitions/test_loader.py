@@ -447,7 +447,6 @@ def test_a_wrong_setting_of_airflow_is_told_with_its_place(tmp_path: Path, setti
 def test_every_setting_of_airflow_is_taken_or_refused_with_a_reason() -> None:
     taken = TableDeclaration.model_fields.keys()
     assert not taken & REFUSED.keys()
-    asked_for_by_run = {"self", "kwargs", "params"}
     for kind in (BaseOperator, DAG):
         every = inspect.signature(kind.__init__).parameters.keys()
-        assert every - taken - REFUSED.keys() == every & asked_for_by_run
+        assert every - taken - REFUSED.keys() == every & {"self", "kwargs"}
