@@ -1,4 +1,4 @@
-"""A Hive metastore from PySpark's own jars, on the loopback interface: ``metastore.py FOLDER PORT [JDBC-URL]``.
+"""A Hive metastore from PySpark's own jars, on the loopback interface: ``metastore.py FOLDER PORT [JDBC-URL [KEY=VALUE…]]``.
 
 Hive's own launcher binds every interface whatever its settings say, so its parts are put together here, over Py4J. Without a
 JDBC URL the metastore keeps its state in an embedded Derby database in the folder. It serves until it is killed.
@@ -33,7 +33,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if url.startswith("jdbc:postgresql:"):
         create_schema(url)
-    serve(settings(folder, url), folder, port)
+    asked = dict(setting.split("=", 1) for setting in sys.argv[4:])
+    serve({**settings(folder, url), **asked}, folder, port)
 
 
 def settings(folder: Path, url: str) -> dict[str, str]:

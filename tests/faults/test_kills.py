@@ -85,7 +85,9 @@ def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at
         check_all_settled(site, workspace)
 
 
-@pytest.mark.parametrize("point", ["result", "swap", "swapped", "landed"])
+@pytest.mark.parametrize(
+    "point", [*(pytest.param(point, marks=pytest.mark.long) for point in ("result", "swapped")), "swap", "landed"]
+)
 def test_killed_while_the_table_is_made_anew(site: Site, fault_report: FaultReport, point: str) -> None:
     """Columns and rows are of one version, whoever dies: the refresh that drops a column, and the next one as well."""
     refresh(site, Attempt("base", {"1": [1], "2": [2]}, more=("extra",)))

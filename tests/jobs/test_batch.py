@@ -20,6 +20,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.jobs.batch import refresh
@@ -150,6 +151,39 @@ def test_every_type_comes_back_from_the_table_as_it_was(spark: SparkSession, pla
     copied = refresh(spark, plan("SELECT * FROM t_0", source, stage=f"file://{tmp_path}/copy"))
     assert [column.type for column in copied.columns] == [column.type for column in result.columns]
     assert rows_of(copied) == rows_of(result)
+    catalog.close()
+
+
+def test_a_table_is_made_anew_with_other_types(spark: SparkSession, plan: Plan, tmp_path: Path) -> None:
+    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
+    catalog.open()
+    table = IcebergTable(catalog.stores()[0], ObjectPath("sales", "t"))
+    old = "SELECT 'x' AS ds, 1 AS n, named_struct('a', 1, 'b', 'y') AS deep, array(1) AS list, map('k', 1) AS pairs"
+    new = "SELECT map('q', named_struct('a', 'y')) AS list, array(named_struct('b', 2)) AS deep, 'z' AS n, map(7, 'v') AS pairs"
+    first = table.stage("t1")
+    result = refresh(spark, plan(old, token="t1", stage=first.begin(), partition_keys=("ds",)))
+    first.commit(CommitRequest(result, None, partition_keys=("ds",)), lambda: None)
+    before = table.sample(1)
+
+    layout = table.layout()
+    assert layout is not None
+    with pytest.raises(SchemaEvolutionError, match="--full-refresh"):
+        refresh(spark, plan(new, layout=layout))
+    second = table.stage("t2")
+    anew = refresh(spark, plan(new, token="t2", stage=second.begin(), layout=layout, rebuild=layout.rebuild))
+    second.commit(CommitRequest(anew, None, rebuild=layout.rebuild), lambda: None)
+    assert table.sample(1) == [{"list": [("q", {"a": "y"})], "deep": [{"b": 2}], "n": "z", "pairs": [(7, "v")]}]
+    content = table.read()
+    source = SourceBinding("lake.sales.t", "t_0", content.format, content.snapshot, content.files, schema=content.schema)
+    copied = refresh(spark, plan("SELECT * FROM t_0", source, stage=f"file://{tmp_path}/copy"))
+    assert rows_of(copied) == rows_of(anew)
+    assert [version.number for version in table.versions()] == [2], "its partition key is no column any more"
+
+    third = table.stage("t3")
+    again = refresh(spark, plan(old, token="t3", stage=third.begin(), layout=table.layout(), rebuild=layout.rebuild))
+    third.commit(CommitRequest(again, None, rebuild=layout.rebuild), lambda: None)
+    assert table.sample(1) == before
+    assert table.sample(1, 2)[0]["deep"] == [{"b": 2}]
     catalog.close()
 
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_dynamic_tables.clients.metastore.client import TYPES_STAY
+
 _PROGRAM = Path(__file__).parents[2] / "scripts" / "metastore.py"
 _PATIENCE = 240
 """Seconds that a busy machine may take to start it."""
@@ -21,7 +23,10 @@ _PATIENCE = 240
 
 @dataclass
 class HiveMetastore:
-    """A metastore on the loopback interface; stopped and started again it still knows everything."""
+    """A metastore on the loopback interface; stopped and started again it still knows everything.
+
+    That of a database server lets columns have any types, that of Derby has Hive's default.
+    """
 
     folder: Path
     port: int
@@ -43,7 +48,7 @@ class HiveMetastore:
         command = [sys.executable, str(_PROGRAM), str(self.folder), str(self.port)]
         with (self.folder / "metastore.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, *([self.jdbc_url] if self.jdbc_url else [])],
+                [*command, *([self.jdbc_url, f"{TYPES_STAY}=false"] if self.jdbc_url else [])],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -99,11 +99,6 @@ def forgotten(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
     return (*without, RemovePartitionSpecsUpdate.model_validate({"spec-ids": specs}))
 
 
-def has_had(metadata: TableMetadata, columns: Sequence[Column]) -> bool:
-    """Whether a table that has none of these columns had one of that name before."""
-    return not _ids_of_names(metadata).keys().isdisjoint(column.name for column in columns)
-
-
 def _schema(metadata: TableMetadata, columns: Sequence[Column]) -> Schema:
     """The schema of these columns; an earlier one of the table when it is the same."""
     known = _ids_of_names(metadata)

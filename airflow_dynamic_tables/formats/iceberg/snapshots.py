@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +31,10 @@ from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_dig
 
 LATEST = "dynamic-tables.latest"
 """Property of a table with what the summary of its latest version says."""
+
+
+_DROPPED = "dynamic-tables.dropped-columns"
+"""Property of a table with the columns that went when it was made anew, so that no file of it that is read has them."""
 
 
 def load(store: IcebergStore, path: ObjectPath) -> Table | None:
@@ -91,6 +95,17 @@ def is_new(table: Table) -> bool:
 def layout(table: Table) -> TableLayout:
     """What a refresh has to fit."""
     return TableLayout(columns_of(table.schema()), tuple(field.name for field in table.spec().fields))
+
+
+def dropped(table: Table) -> set[str]:
+    """Columns that went when the table was made anew; those that another engine dropped may still be in files."""
+    return set(json.loads(table.properties.get(_DROPPED) or "[]"))
+
+
+def remember_dropped(transaction: Transaction, table: Table, columns: Iterable[str]) -> None:
+    """Write down which columns are dropped, when a transaction leaves these and replaces all rows."""
+    names = {*dropped(table), *(field.name for field in table.schema().fields)} - {*columns}
+    transaction.set_properties({_DROPPED: json.dumps(sorted(names))})
 
 
 def next_number(table: Table) -> int:

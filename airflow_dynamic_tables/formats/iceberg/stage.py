@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.iceberg.replacing import has_had, replacement
+from airflow_dynamic_tables.clients.iceberg.replacing import replacement
 from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -176,7 +176,9 @@ class IcebergStagedTable(StagedTable):
         known = layout.columns
         wanted = layout.evolved(request.result.columns, request.rebuild)
         is_kept = layout.is_kept(request.result.columns, keys)
-        if not is_kept or has_had(table.metadata, wanted[len(known) :]):
+        if not is_kept:
+            tables.remember_dropped(transaction, table, (column.name for column in wanted))
+        if not is_kept or tables.dropped(table) & {column.name for column in wanted[len(known) :]}:
             transaction.replace(replacement(table.metadata, wanted, keys))
             return
         if wanted == known:
