@@ -68,8 +68,15 @@ def test_sessions_share_a_server_and_leave_none(demo_postgres: Any, home: Path) 
         assert ask(first, "SELECT number FROM runs") == 42
     assert servers(home) == []
 
-    # The process id of a killed server may be anybody's when the machine, or the container, starts again.
-    (home / "postgres" / "data" / "postmaster.pid").write_text(f"{os.getpid()}\n{home}/postgres/data\n0\n5432\n\n127.0.0.1\n")
+    # The process id of a killed server may be anybody's when the machine, or the container, starts again; or nobody reaps it.
+    with subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        for pid in (os.getpid(), zombie.pid):
+            left = f"{pid}\n{home}/postgres/data\n0\n5432\n\n127.0.0.1\n"
+            (home / "postgres" / "data" / "postmaster.pid").write_text(left)
+            with session(home) as beside_a_stale_file:
+                assert ask(beside_a_stale_file, "SELECT number FROM runs") == 42
+
     killed = f"""if True:
         import os, sys
         sys.path.insert(0, {str(SCRIPTS)!r})
