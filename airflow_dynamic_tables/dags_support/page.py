@@ -23,6 +23,7 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
         "Freshness": table.freshness.text,
         "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
         **({"Refreshed on": f"updates of {_listed(table.on, definitions)}"} if table.on else {}),
+        **({"Waits for": ", ".join(f"`{awaited}`" for awaited in table.wait_for)} if table.wait_for else {}),
         "Refresh mode": f"{table.mode.value}: {table.mode_reason}",
         "Format": table.format,
         "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",

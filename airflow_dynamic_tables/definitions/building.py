@@ -10,17 +10,18 @@ from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
+from airflow_dynamic_tables.core.refresh.sources import Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import AssetItem, TableDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.redaction import has_password
@@ -58,8 +59,8 @@ def _data_path(path: str | None, file: Path) -> str | None:
     return str(file.parent.absolute() / path)
 
 
-def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, on: Updates | None) -> DynamicTable:
-    """A dynamic table as its declaration and the defaults of its file mean it."""
+def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, named: Named) -> DynamicTable:
+    """A dynamic table as its declaration and the defaults of its file mean it, when its rules found no mistake."""
     defaults = entry.defaults
     decision = mode_decision(entry, declared)
     mode = declared.refresh_mode or defaults.refresh_mode or "auto"
@@ -74,7 +75,8 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         mode_reason=decision.reason,
         freshness=decision.freshness,
         cron=_cron(declared.schedule or defaults.schedule, decision),
-        on=on,
+        on=_updates(declared, named),
+        wait_for=tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
         comment=declared.comment,
         timezone=_timezone(entry, declared),
         partition_keys=declared.partitioned_by,
@@ -99,8 +101,26 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
     )
 
 
-def build_updates(declared: TableDeclaration, named: Named) -> Updates | None:
-    """The assets that refresh a table, as far as they have no mistake."""
+def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> AwaitedData:
+    """What has to be there before a refresh.
+
+    :raises ValueError: when that cannot be looked for; says why.
+    """
+    if declared.source is None:
+        awaited = AwaitedData(str(_data_path(declared.path, entry.document.path)))
+        if problem := path_problem(declared.path):
+            raise ValueError(problem)
+    else:
+        identifier, source = named(declared.source)
+        known = source.declaration if source is not None else None
+        if source is not None and not (isinstance(known, SourceDeclaration) and FORMATS[known.format].lists_partitions):
+            raise ValueError(f"no metastore lists the partitions of {identifier}; await a file by its 'path' instead")
+        awaited = AwaitedData(str(declared.partition), identifier)
+    awaited.check()
+    return awaited
+
+
+def _updates(declared: TableDeclaration, named: Named) -> Updates | None:
     if declared.on is None:
         return None
     every = dict.fromkeys(asset_reference(item, named) for item in declared.on.items)
@@ -118,7 +138,10 @@ def asset_reference(item: AssetItem, named: Named) -> AssetReference:
         return AssetReference(name=item.text)
     if ":" in item.text and "`" not in item.text:
         return _asset_of_uri(item.text)
-    identifier, entry = named(item.text)
+    try:
+        identifier, entry = named(item.text)
+    except ValueError as error:
+        raise ValueError(f"{error} (an asset of others goes by its URI, or by {{name: …}})") from error
     if entry is None or isinstance(entry.declaration, TableDeclaration):
         return AssetReference(table=identifier)
     if not isinstance(entry.declaration, SourceDeclaration):

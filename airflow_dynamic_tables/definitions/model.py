@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -145,11 +146,11 @@ class DynamicTable(AirflowSettings):
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
     tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
-    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on``
-    refresh it, too. ``formatters`` maps partition keys to Java date patterns, in the order of the keys; ``comments`` maps
-    columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``path`` and ``line`` are where it was
-    declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry as it is written there,
-    without secrets.
+    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh
+    it, too, and ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of
+    the keys; ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``path`` and
+    ``line`` are where it was declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry as
+    it is written there, without secrets.
     """
 
     identifier: TableIdentifier
@@ -162,6 +163,7 @@ class DynamicTable(AirflowSettings):
     freshness: Freshness
     cron: str | None
     on: Updates | None = None
+    wait_for: tuple[AwaitedData, ...] = ()
     comment: str | None = None
     timezone: str = "UTC"
     partition_keys: tuple[str, ...] = ()

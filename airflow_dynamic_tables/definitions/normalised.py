@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
@@ -48,6 +49,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "refresh_mode": table.declared_mode.value,
         "schedule": table.cron or (NO_SCHEDULE if table.on else None),
         "on": to_plain(table.on) if table.on else None,
+        "wait_for": [_said(awaited) for awaited in table.wait_for],
         "timezone": table.timezone,
         "partitioned_by": list(table.partition_keys),
         "options": dict(table.options),
@@ -121,6 +123,7 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "declared_mode": RefreshMode(declaration["refresh_mode"]),
         "freshness": Freshness.parse(declaration["freshness"]),
         "cron": None if schedule == NO_SCHEDULE else schedule,
+        "wait_for": tuple(from_plain(AwaitedData, item) for item in declaration.get("wait_for", [])),
         "on": from_plain(Updates, declaration["on"]) if "on" in declaration else None,
         "partition_keys": tuple(declaration["partitioned_by"]),
         "retention": _retention(declaration.get("versions_to_keep"), declaration.get("version_max_age")),
@@ -152,7 +155,7 @@ def _open(name: str, value: Any) -> Any:
     return without_secret_values({name: value})[name] if isinstance(value, str) else value
 
 
-def _said(value: Expectation | RowCount | SparkSettings) -> dict[str, Any]:
+def _said(value: AwaitedData | Expectation | RowCount | SparkSettings) -> dict[str, Any]:
     """The fields that say something."""
     return {name: content for name, content in to_plain(value).items() if content not in (None, [], {})}
 

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.limits import (
 from airflow_dynamic_tables.core.mistakes import Mistakes, did_you_mean, understood
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.definitions.building import build_source, build_table, build_updates
+from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
@@ -28,7 +28,7 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes, update_mistakes
+from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes, waiting_mistakes
 
 Analyse = Callable[[str], Analysis]
 
@@ -96,11 +96,11 @@ class Resolver:
         most = max(self.mistakes.room(entry.document.path), 1)
         every = chain(table_mistakes(entry, declared, expansion), forbidden_mistakes(entry, declared, self.allowed))
         named = partial(self._named, entry.scope)
-        mistakes = list(islice(chain(every, update_mistakes(entry, declared, named)), most))
+        mistakes = list(islice(chain(every, waiting_mistakes(entry, declared, named)), most))
         self.mistakes.add(mistakes)
         if expansion is None or not entry.sound or mistakes:
             return None
-        return build_table(entry, declared, expansion, build_updates(declared, named))
+        return build_table(entry, declared, expansion, named)
 
     def _register(self) -> None:
         for entry in self.entries:
@@ -219,7 +219,7 @@ class Resolver:
             return identifier, self._known[identifier]
         if wanted.table.lower() in self.missing_names:
             return wanted, None
-        raise ValueError(f"{self._unknown(split_name(name), scope)} (an asset of others goes by its URI, or by {{name: …}})")
+        raise ValueError(self._unknown(split_name(name), scope))
 
     def _unknown(self, names: tuple[str, ...], scope: tuple[str, str]) -> str:
         written = ".".join(names)

@@ -15,7 +15,14 @@ from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
-from airflow_dynamic_tables.definitions.building import Named, asset_reference, calendar_time, formatters, mode_decision
+from airflow_dynamic_tables.definitions.building import (
+    Named,
+    asset_reference,
+    awaited_data,
+    calendar_time,
+    formatters,
+    mode_decision,
+)
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -53,8 +60,13 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
 
 
-def update_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
-    """What is wrong with the assets that refresh a table, or with having none."""
+def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
+    """What is wrong with what a table waits for: the assets that refresh it, or having none, and data."""
+    for number, awaited in enumerate(declared.wait_for):
+        try:
+            awaited_data(entry, awaited, named)
+        except ValueError as error:
+            yield entry.mistake("wait_for", str(error), number)
     for place, item in declared.on.located() if declared.on else ():
         try:
             asset = asset_reference(item, named)

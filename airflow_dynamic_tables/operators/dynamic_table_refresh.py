@@ -54,7 +54,7 @@ from airflow_dynamic_tables.services.settings import Settings, find_catalogs_fil
 from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -207,7 +207,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
 
     def _wait(self, wait: Wait, schedule_time: datetime) -> NoReturn:
         trigger = UpstreamTrigger(
-            parents=parents_to_text(wait.parents),
+            parents=upstream_to_text(wait.upstream),
             schedule_time=schedule_time.isoformat(),
             deadline=wait.until.isoformat(),
             conn_id=self.catalog_conn_id,

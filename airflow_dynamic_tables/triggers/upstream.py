@@ -1,4 +1,4 @@
-"""Waiting, without a worker slot, until every parent of a refresh is fresh enough."""
+"""Waiting, without a worker slot, until every parent of a refresh is fresh enough and the data it awaits are there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.refresh.upstream import Parent, PendingParent, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Parent, Pending, Upstream, pending, what_is_missing
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 
 
@@ -23,8 +24,8 @@ class UpstreamTrigger(BaseTrigger):
 
     The event carries nothing but the deadline: the task looks for itself.
 
-    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, see
-        :func:`parents_to_text`.
+    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name and source of
+        the data that are awaited, see :func:`upstream_to_text`.
     :param schedule_time: ISO 8601, with offset.
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
@@ -69,7 +70,7 @@ class UpstreamTrigger(BaseTrigger):
             with DynamicTableCatalogHook(self.conn_id, self.catalogs_file).get_conn() as workspace:
                 waiting = pending(
                     workspace,
-                    [_parent(*texts) for texts in self.parents],
+                    [_data(*texts) if len(texts) == 2 else _parent(*texts) for texts in self.parents],
                     datetime.fromisoformat(self.schedule_time),
                     has_given_up,
                 )
@@ -79,37 +80,46 @@ class UpstreamTrigger(BaseTrigger):
         except DynamicTableError as error:
             self.log.warning("%s", error)
             return True
-        is_over = not waiting or any(parent.lost_tick for parent in waiting)
+        is_over = not waiting or any(each.lost_tick for each in waiting)
         self._tell(waiting, is_over)
         return is_over
 
-    def _tell(self, waiting: Sequence[PendingParent], is_over: bool) -> None:
+    def _tell(self, waiting: Sequence[Pending], is_over: bool) -> None:
         """Log what is waited for, once: a day has thousands of looks."""
         missing = what_is_missing(waiting)
         if missing == self._told:
             return
         self._told = missing
         if not missing:
-            self.log.info("All parents are fresh enough.")
+            self.log.info("Nothing is to be waited for any more.")
         elif is_over:
             self.log.warning("Waiting no longer: %s.", missing)
         else:
             self.log.info("Waiting until %s at most: %s.", self.deadline, missing)
 
 
-def parents_to_text(parents: Iterable[Parent]) -> list[list[str]]:
-    """Parents as the trigger keeps them; what they lack is empty."""
+def upstream_to_text(upstream: Iterable[Upstream]) -> list[list[str]]:
+    """What is waited for as the trigger keeps it; what it lacks is empty."""
+    return [_data_to_text(each) if isinstance(each, AwaitedData) else _parent_to_text(each) for each in upstream]
+
+
+def _data_to_text(awaited: AwaitedData) -> list[str]:
+    return [awaited.text, str(awaited.source or "")]
+
+
+def _parent_to_text(parent: Parent) -> list[str]:
     return [
-        [
-            str(parent.identifier),
-            parent.format,
-            parent.cron or "",
-            parent.timezone,
-            parent.freshness.text,
-            parent.last_tick.isoformat() if parent.last_tick else "",
-        ]
-        for parent in parents
+        str(parent.identifier),
+        parent.format,
+        parent.cron or "",
+        parent.timezone,
+        parent.freshness.text,
+        parent.last_tick.isoformat() if parent.last_tick else "",
     ]
+
+
+def _data(text: str, source: str) -> AwaitedData:
+    return AwaitedData(text, TableIdentifier.parse(source) if source else None)
 
 
 def _parent(name: str, format_: str, cron: str, timezone: str, freshness: str = "1 day", last_tick: str = "") -> Parent:

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 ROOT = Path(__file__).parents[2]
 EVERYTHING = """
 defaults: {catalog: lake, database: sales, options: {partition.fields.ds.date-formatter: yyyy-MM-dd}, tags: [a]}
-sources: [{name: raw.orders, format: parquet, path: /data/orders, partitioned_by: [ds, hh]}]
+sources: [{name: raw.orders, format: parquet, path: /data/orders, partitioned_by: [ds, hh]}, {name: raw.events, format: hive}]
 views: [{name: recent, query: "SELECT * FROM raw.orders WHERE ds > '2024'"}]
 dynamic_tables:
 - name: "`odd.name`"
@@ -81,6 +81,7 @@ dynamic_tables:
   on_retry_callback: company.alerts:note
   on_skipped_callback: {notifier: "company.alerts:Chat"}
   on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
+  wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"}]
   query: SELECT amount, hh, ds FROM recent
 - {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}

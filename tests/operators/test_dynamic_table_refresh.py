@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from airflow.sdk import DAG, Asset, task_group
+from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors, set_current_context
 
@@ -42,6 +43,7 @@ defaults: {spark: {conn_id: CONNECTION}}
 dynamic_tables:
 - {name: parent, freshness: 1 day, query: SELECT 1 AS x}
 - {name: child, freshness: 2 hours, query: SELECT x FROM parent}
+- {name: awaiting, freshness: 2 hours, wait_for: [{path: "ready/{yyyy-MM-dd}/{HH}"}], query: SELECT 1 AS x}
 """
 
 
@@ -341,6 +343,37 @@ def test_a_parent_that_failed_for_good_fails_it_at_once(home: Path, monkeypatch:
     with pytest.raises(AirflowFailException, match=r"^UPSTREAM_FAILED: default\.default\.parent .* clear that run"):
         operator_of(home).resume(context(), {"deadline": deferred.trigger.deadline})
     assert isinstance(failure_of(operator_of(home)), AirflowFailException)
+
+
+def test_it_waits_for_data_without_a_worker(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    operator = operator_of(home, "awaiting")
+    folder = home / "ready" / "2024-01-01"
+    folder.mkdir(parents=True)
+    (folder / "22").touch()
+    deferred = deferral_of(operator)
+    assert f"Waiting until {deferred.trigger.deadline} at most: {folder}/23 is not there yet." in caplog.text
+    path, options = deferred.trigger.serialize()
+    assert options["parents"] == [[f"{folder}/22", ""], [f"{folder}/23", ""]]
+    again = import_string(path)(**options)
+    assert again.serialize() == (path, options)
+    with pytest.raises(AirflowFailException) as late:
+        operator.resume(context(), {"deadline": datetime.now(UTC).isoformat()})
+    assert str(late.value) == f"UPSTREAM_LATE: {folder}/23 is not there yet."
+
+
+@pytest.mark.parametrize("asked", [None, {"full_refresh": True}], ids=["there", "asked for"])
+def test_what_is_there_or_not_asked_for_is_not_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any] | None
+) -> None:
+    operator = operator_of(home, "awaiting")
+    for hour in () if asked else ("22", "23"):
+        (home / "ready" / "2024-01-01").mkdir(parents=True, exist_ok=True)
+        (home / "ready" / "2024-01-01" / hour).touch()
+    monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+    told = context()
+    told["dag_run"].conf = asked
+    assert operator.execute(told)["version"] == 1
 
 
 def test_killing_it_before_it_began_is_no_error(home: Path) -> None:

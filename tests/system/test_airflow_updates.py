@@ -1,4 +1,4 @@
-"""Tables that updates of assets refresh: those of a DAG that knows nothing of ours, whoever comes first."""
+"""Tables that updates of assets refresh: those of a DAG that knows nothing of ours, whoever comes first; and waiting for data."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ dynamic_tables:
     freshness: 1 day
     schedule: SCHEDULE
     on: [ON]
+    wait_for: [{path: FOLDER/awaited/_SUCCESS}]
     spark: {conn_id: spark_stand_in}
     query: SELECT x FROM awaited
 """
@@ -60,6 +61,10 @@ def test_updates_of_an_asset_of_others_refresh_a_table(stack: Stack) -> None:
     after = define(stack, "after", "0 0 1 1 *", uri)
     # Also the producer's own task must run.
     stack.until_state("producer", stack.trigger("producer"), "success")
+    run = run_on_update(stack, before)
+    stack.until_state(before, run, "deferred")
+    for name in ("before", "after"):
+        (stack.airflow.home / f"awaited_{name}" / "_SUCCESS").touch()
     for dag_id in (before, after):
         stack.until_state(dag_id, run_on_update(stack, dag_id), "success")
     (refresh,) = stack.airflow.refreshes("lake.updates.before")
@@ -68,4 +73,6 @@ def test_updates_of_an_asset_of_others_refresh_a_table(stack: Stack) -> None:
         version = workspace.table(refresh.table, "iceberg").current()
     assert version is not None
     assert version.data_timestamp == refresh.schedule_time
-    assert "An asset was updated: file:///" in stack.log(before, run_on_update(stack, before))
+    log = stack.log(before, run)
+    assert "An asset was updated: file:///" in log
+    assert "_SUCCESS is not there yet." in log

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import in_time, parents_of
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
-from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, parents_to_text
+from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
 from tests.support.airflow_runs import AirflowRuns
 from tests.support.pyarrow_job import write_numbers
 
@@ -45,7 +45,7 @@ def trigger(parent: DynamicTable, deadline: datetime, **options: Any) -> Upstrea
     assert child is not None
     parents = in_time(parents_of(child.upstream, {parent.identifier: parent}), child, TICK)
     return UpstreamTrigger(
-        parents_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
+        upstream_to_text(parents), TICK.isoformat(), deadline.isoformat(), **{"conn_id": "dynamic_tables_default", **options}
     )
 
 

@@ -22,7 +22,8 @@ class TableFormat:
     ``file_format`` is Spark's name of the files that a refresh writes. Partition columns are in these files, too, with
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
-    earlier versions whole, as many as their retention says. ``options_of_others`` are options of Spark's reader, in lower case,
+    earlier versions whole, as many as their retention says. Of a source that ``lists_partitions`` its catalog knows which ones
+    there are. ``options_of_others`` are options of Spark's reader, in lower case,
     that no source may have, and what to do instead.
     """
 
@@ -34,6 +35,7 @@ class TableFormat:
     has_path: bool = False
     has_columns: bool = True
     has_history: bool = False
+    lists_partitions: bool = False
     options_of_others: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +68,7 @@ FORMATS = {
         TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
         TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
-        TableFormat("hive", source=Support.YES, has_columns=False),
+        TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
         TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, options_of_others=_SERVER_OPTIONS),
         TableFormat(VIEW, source=Support.YES),
         TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),

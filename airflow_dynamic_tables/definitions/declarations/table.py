@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from airflow_dynamic_tables.definitions.declarations.base import Name
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
 from airflow_dynamic_tables.definitions.declarations.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
@@ -69,6 +69,23 @@ On = Annotated[OnDeclaration, BeforeValidator(_on), WithJsonSchema({"anyOf": [_A
 """Assets whose updates refresh a table."""
 
 
+class AwaitedDeclaration(Declaration):
+    """What has to be there before a refresh: a file or folder, or a partition of a table whose metastore lists them."""
+
+    path: Name | None = None
+    """Path or URI, e.g. `s3://lake/raw/{yyyy-MM-dd}/_SUCCESS`; relative to this file."""
+    source: Name | None = None
+    """A source whose metastore lists its partitions."""
+    partition: Name | None = None
+    """The partition of that source, e.g. `ds={yyyy-MM-dd}`."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> AwaitedDeclaration:
+        if (self.path is None) == (self.source is None) or (self.source is None) != (self.partition is None):
+            raise ValueError("what is awaited is {path: …}, or {source: …, partition: …}")
+        return self
+
+
 class TableDeclaration(Settings):
     """A dynamic table: its content is its query, never older than its freshness."""
 
@@ -88,6 +105,8 @@ class TableDeclaration(Settings):
     """What is expected of the rows, checked before every commit."""
     on: On | None = None
     """Assets whose updates refresh the table, beside its schedule: URIs, tables, sources; any of them, or `{all: […]}`."""
+    wait_for: tuple[AwaitedDeclaration, ...] = ()
+    """What has to be there before a refresh."""
 
     @model_validator(mode="after")
     def _check_query(self) -> TableDeclaration:

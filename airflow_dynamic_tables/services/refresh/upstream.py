@@ -1,13 +1,15 @@
-"""Waiting for parents: each must be fresh up to its own latest tick at or before the schedule time."""
+"""Waiting for parents, each of which must be fresh up to its own latest tick at or before the schedule time, and for data."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
@@ -15,6 +17,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -26,6 +29,9 @@ _NOT_WELL = {
     RefreshState.UNDONE: "its last version was undone by another engine",
     RefreshState.QUARANTINED: "its last refresh is in quarantine",
 }
+
+_MOST_TOLD = 20
+"""How much of what is missing is told: a week may have a file every minute."""
 
 _INSTANT = timedelta(seconds=1)
 """What makes "before" of "at or before": ticks are whole minutes."""
@@ -71,10 +77,26 @@ class PendingParent:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """What a refresh that cannot begin yet waits for: parents, and until when at most."""
+class PendingData:
+    """Data that are not there, or that nobody can look for, and why: a sentence without its full stop."""
 
-    parents: tuple[Parent, ...]
+    problem: str
+    failed: None = None
+    lost_tick: None = None
+
+
+Upstream = Parent | AwaitedData
+"""What a refresh may wait for."""
+
+Pending = PendingParent | PendingData
+"""What it still has to wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a refresh that cannot begin yet waits for, and until when at most."""
+
+    upstream: tuple[Upstream, ...]
     until: datetime
 
 
@@ -99,7 +121,7 @@ def why_wait(
     deadline: datetime | None,
     has_given_up: HasGivenUp,
 ) -> Wait | None:
-    """Whom a refresh waits for, which the log is told; ``None`` when it can begin.
+    """What a refresh waits for, which the log is told; ``None`` when it can begin.
 
     :param parents: what its query may read; those that it does not read now are not waited for.
     :param deadline: until when it waits already; one freshness from now if it does not yet.
@@ -107,7 +129,8 @@ def why_wait(
     """
     read = inline_views(workspace, request.table, request.sources).upstream
     needed = in_time((parent for parent in parents if parent.identifier in read), request.table, request.schedule_time)
-    waiting = pending(workspace, needed, request.schedule_time, has_given_up)
+    upstream: tuple[Upstream, ...] = (*needed, *data_of(request))
+    waiting = pending(workspace, upstream, request.schedule_time, has_given_up)
     if not waiting:
         return None
     now = workspace.now()
@@ -115,7 +138,16 @@ def why_wait(
     if until <= now or any(parent.lost_tick for parent in waiting):
         raise waited_too_long(waiting)
     log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
-    return Wait(needed, until)
+    return Wait(upstream, until)
+
+
+def data_of(request: RefreshRequest) -> tuple[AwaitedData, ...]:
+    """The data that a refresh awaits: none when somebody says what to refresh."""
+    if request.full_refresh or request.partitions is not None:
+        return ()
+    table = request.table
+    due = (awaited.due(request.schedule_time, table.freshness, table.timezone) for awaited in table.wait_for)
+    return tuple(chain.from_iterable(due))
 
 
 def in_time(parents: Iterable[Parent], table: DynamicTable, schedule_time: datetime) -> tuple[Parent, ...]:
@@ -130,14 +162,22 @@ def in_time(parents: Iterable[Parent], table: DynamicTable, schedule_time: datet
 
 
 def pending(
-    workspace: Workspace, parents: Iterable[Parent], schedule_time: datetime, has_given_up: HasGivenUp | None = None
-) -> tuple[PendingParent, ...]:
-    """The parents that a refresh at that schedule time still has to wait for; empty when it can start.
+    workspace: Workspace, upstream: Iterable[Upstream], schedule_time: datetime, has_given_up: HasGivenUp | None = None
+) -> tuple[Pending, ...]:
+    """What a refresh at that schedule time still has to wait for; empty when it can start.
 
-    :param has_given_up: tells which of them are waited for in vain; without it, or a last tick, none is.
+    :param has_given_up: tells which parents are waited for in vain; without it, or a last tick, none is.
     """
-    checked = (_check(workspace, parent, schedule_time, has_given_up) for parent in parents)
-    return tuple(parent for parent in checked if parent is not None)
+    checked = (
+        _check_data(workspace, each) if isinstance(each, AwaitedData) else _check(workspace, each, schedule_time, has_given_up)
+        for each in upstream
+    )
+    return tuple(each for each in checked if each is not None)
+
+
+def _check_data(workspace: Workspace, awaited: AwaitedData) -> PendingData | None:
+    problem = what_is_not_there(workspace, awaited)
+    return PendingData(problem) if problem else None
 
 
 def _check(
@@ -173,20 +213,26 @@ def _may_still_land(workspace: Workspace, table: TableIdentifier, required: date
     return any(refresh is None or refresh.schedule_time >= required for refresh in refreshes)
 
 
-def waited_too_long(waiting: Iterable[PendingParent]) -> UpstreamError:
+def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
     """The error of a refresh that waits no longer: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
-    code = "UPSTREAM_FAILED" if any(parent.failed or parent.lost_tick for parent in waiting) else "UPSTREAM_LATE"
-    lost = " and ".join(parent.identifier.workflow_id for parent in waiting if parent.lost_tick)
+    code = "UPSTREAM_FAILED" if any(each.failed or each.lost_tick for each in waiting) else "UPSTREAM_LATE"
+    given_up = (each for each in waiting if isinstance(each, PendingParent) and each.lost_tick)
+    lost = " and ".join(parent.identifier.workflow_id for parent in given_up)
     advice = f" Mend what failed and clear that run of {lost}; when it has succeeded, clear this one." if lost else ""
     return UpstreamError(f"{code}: {what_is_missing(waiting)}.{advice}")
 
 
-def what_is_missing(waiting: Iterable[PendingParent]) -> str:
+def what_is_missing(waiting: Sequence[Pending]) -> str:
     """What a refresh waits for, as a sentence without its full stop."""
-    return "; ".join(
-        f"{parent.identifier} must be fresh up to {parent.required.isoformat()} but {_why_not(parent)}" for parent in waiting
-    )
+    more = f"; and {len(waiting) - _MOST_TOLD} more" if len(waiting) > _MOST_TOLD else ""
+    return "; ".join(map(_why, waiting[:_MOST_TOLD])) + more
+
+
+def _why(pending_: Pending) -> str:
+    if isinstance(pending_, PendingData):
+        return pending_.problem
+    return f"{pending_.identifier} must be fresh up to {pending_.required.isoformat()} but {_why_not(pending_)}"
 
 
 def _why_not(parent: PendingParent) -> str:

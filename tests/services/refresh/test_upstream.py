@@ -64,7 +64,8 @@ def look(workspace: Workspace, definitions: Definitions, parent: TableIdentifier
     def has_given_up(table: TableIdentifier, tick: datetime) -> bool:
         return table == parent and tick in failed
 
-    return next(iter(pending(workspace, [parent_of(definitions, parent)], MARCH, has_given_up)), None)
+    waiting = pending(workspace, [parent_of(definitions, parent)], MARCH, has_given_up)
+    return next((each for each in waiting if isinstance(each, PendingParent)), None)
 
 
 def test_a_parent_whose_run_for_the_tick_failed_is_waited_for_no_longer(workspace: Workspace, definitions: Definitions) -> None:
