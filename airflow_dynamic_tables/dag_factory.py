@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +23,6 @@ from airflow_dynamic_tables.dags_support.broken_files import broken_files
 from airflow_dynamic_tables.dags_support.callbacks import callbacks_of, dag_callbacks_of
 from airflow_dynamic_tables.dags_support.deadlines import deadlines_of
 from airflow_dynamic_tables.dags_support.declared import (
-    DAG_SETTINGS,
     DEFAULT_ARGS,
     Access,
     configured_poll_interval,
@@ -31,19 +31,20 @@ from airflow_dynamic_tables.dags_support.declared import (
     task_settings,
 )
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table
-from airflow_dynamic_tables.dags_support.params import params_of
-from airflow_dynamic_tables.dags_support.schedules import schedule_of
+from airflow_dynamic_tables.dags_support.params import group_params_of, params_of
+from airflow_dynamic_tables.dags_support.schedules import schedule_of, shared_schedule_of
 from airflow_dynamic_tables.definitions.loader import load_task_definitions
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import DAG_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
-from airflow_dynamic_tables.operators.run_arguments import OF_TABLE
+from airflow_dynamic_tables.operators.run_arguments import OF_TABLE, of_group
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
 from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
+from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
 
@@ -67,7 +68,7 @@ def load_dynamic_tables(
     maintenance: bool = True,
     default_args: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put a DAG for every dynamic table, and the maintenance DAG, into the globals of a DAG file.
+    """Put a DAG for every dynamic table or group of them, and the maintenance DAG, into the globals of a DAG file.
 
     A broken file becomes one import error of that file, and hides nothing but its own tables. When Airflow runs a task, only
     the DAG of that task is built.
@@ -98,33 +99,48 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
     readers = _readers(definitions)
     dags: list[DAG] = []
     refused = Mistakes()
-    for table in definitions.tables.values():
+    groups: dict[str, list[DynamicTable]] = {}
+    for table in definitions.topological():
         at = partial(Mistake, table.path, table.line, 1)
         if told := warning(table):
             log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
         # A table that nothing would refresh is no DAG but an error where its file is.
         if why := not_supported_yet(table):
             refused.add([at(f"{table.identifier}: {why}")])
-            continue
-        with understood(refused, at):
-            try:
+        elif table.dag:
+            groups.setdefault(table.dag, []).append(table)
+        else:
+            with _told(refused, table):
                 dags.append(build_dag(table, definitions, access, readers))
-            except ConfigurationError as error:
-                refused.add([at(f"{table.identifier}: {error}")])
+    for tables in groups.values():
+        with _told(refused, tables[0]):
+            dags.append(build_group_dag(tables, definitions, access, readers, refused))
     every = (*mistakes, *refused.in_order())
     for mistake in every:
         log.error("%s", mistake)
     return [*dags, *broken_files(every)]
 
 
+@contextmanager
+def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
+    """Make a mistake of the table of what goes wrong within: it must not hide the others."""
+    at = partial(Mistake, table.path, table.line, 1)
+    with understood(refused, at):
+        try:
+            yield
+        except ConfigurationError as error:
+            refused.add([at(f"{table.identifier}: {error}")])
+
+
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     scope = names_scope(os.environ, access.catalogs_file)
     definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ))
-    table = next((table for table in definitions.tables.values() if table.identifier.workflow_id == dag_id), None)
-    if table is None or not_supported_yet(table):
+    tables = [table for table in definitions.topological() if table.workflow_id == dag_id and not not_supported_yet(table)]
+    if not tables:
         return []
     # They are the scheduler's: a worker may be configured otherwise, and need not know what is called at the deadline.
-    return [build_dag(replace(table, deadline=None, executor=None), definitions, access)]
+    tables = [replace(table, deadline=None, executor=None) for table in tables]
+    return [build_group_dag(tables, definitions, access) if tables[0].dag else build_dag(tables[0], definitions, access)]
 
 
 def _readers(definitions: Definitions) -> Readers:
@@ -145,28 +161,16 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     :param readers: the dynamic tables that read each table; default: found in the definitions.
     """
     access = access or Access()
-    dates = {key: getattr(table, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
-    settings = {"dag_display_name": str(table.identifier), **said(table, DAG_SETTINGS), **dag_callbacks_of(table)}
-    if table.access_control:
-        # Only of lists Airflow knows that they are about the DAG.
-        settings["access_control"] = {role: list(permissions) for role, permissions in table.access_control.items()}
-    dag = DAG(
-        dag_id=table.identifier.workflow_id,
+    dag = _dag(
+        [table],
+        access,
+        dag_display_name=str(table.identifier),
         description=table.comment or f"Keeps {table.identifier} fresh",
         schedule=schedule_of(table),
-        start_date=dates["start_date"] or START_DATE,
-        end_date=dates["end_date"],
-        # The dates of tasks would hold beside those of the DAG.
-        default_args={**DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
-        catchup=False,
         # A run waits while somebody decides; the next refresh need not.
         max_active_runs=MAX_DECISIONS if table.may_be_quarantined else 1,
         max_active_tasks=1,
-        tags=[TAG, *_place_tags(table.identifier), *table.tags],
         doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
-        auto_register=False,
-        deadline=deadlines_of(table),
-        **settings,
     )
     _add_tasks(dag, table, definitions, access)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
@@ -174,13 +178,77 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
     return dag
 
 
-def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
-    common: dict[str, Any] = {
+def build_group_dag(
+    tables: Sequence[DynamicTable],
+    definitions: Definitions,
+    access: Access | None = None,
+    readers: Readers | None = None,
+    refused: Mistakes | None = None,
+) -> DAG:
+    """The DAG that tables share: a task for each, after those that it reads; it runs at the ticks of all of them.
+
+    :param tables: each after those that it reads; they agree in what concerns a DAG.
+    :param definitions: where their parents and sources are looked up.
+    :param readers: as for :func:`build_dag`.
+    :param refused: takes what is wrong with one table, which is left out then.
+    """
+    access = access or Access()
+    readers = _readers(definitions) if readers is None else readers
+    dag = _dag(
+        tables,
+        access,
+        dag_display_name=str(tables[0].dag),
+        description=f"Keeps {len(tables)} tables fresh",
+        schedule=shared_schedule_of(tables),
+        max_active_runs=1,
+        doc_md="\n\n".join(describe_table(table, definitions, readers) for table in tables),
+    )
+    wanted = get_parsing_context().task_id
+    tasks: list[DynamicTableRefreshOperator] = []
+    # Where a task runs, it needs no other: those of hundreds of tables take seconds.
+    for table in tables if wanted is None else [table for table in tables if table.identifier.task_id == wanted]:
+        with _told(Mistakes() if refused is None else refused, table):
+            tasks.append(refresh_task(table, definitions, runs=of_group(tables), **_common(dag, access)))
+    put_in_order(tasks)
+    dag.params.update(group_params_of(tables))
+    return dag
+
+
+def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
+    """A DAG without tasks for tables that agree in what concerns it."""
+    finest = min(tables, key=lambda table: table.freshness.period)
+    dates = {key: getattr(finest, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
+    settings = {**own, **said(finest, DAG_SETTINGS), **dag_callbacks_of(finest)}
+    if finest.access_control:
+        # Only of lists Airflow knows that they are about the DAG.
+        settings["access_control"] = {role: list(permissions) for role, permissions in finest.access_control.items()}
+    tags = [tag for table in tables for tag in (*_place_tags(table.identifier), *table.tags)]
+    return DAG(
+        dag_id=finest.workflow_id,
+        start_date=dates["start_date"] or START_DATE,
+        end_date=dates["end_date"],
+        # The dates of tasks would hold beside those of the DAG.
+        default_args={**DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
+        catchup=False,
+        tags=[TAG, *dict.fromkeys(tags)],
+        auto_register=False,
+        deadline=deadlines_of(finest),
+        **settings,
+    )
+
+
+def _common(dag: DAG, access: Access) -> dict[str, Any]:
+    """What all operators are made with."""
+    return {
         "dag": dag,
         "catalog_conn_id": access.conn_id,
         "catalogs_file": access.catalogs_file,
         "poll_interval": access.poll_interval,
     }
+
+
+def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
+    common = _common(dag, access)
     refresh = DynamicTableRefreshOperator(
         task_id="refresh", table=table, definitions=definitions.part_for([table]), runs=OF_TABLE, **common
     )

@@ -560,3 +560,69 @@ def test_a_table_with_a_fuse_has_a_second_task_that_runs_only_when_the_refresh_f
 def test_a_row_count_that_never_quarantines_needs_no_second_task(folder: Path, action: str) -> None:
     (folder / "tables.yaml").write_text(TABLES + f"    expectations: [{{row_count: {{min: 1}}, action: {action}}}]\n")
     assert load(folder)[TOTALS].task_ids == ["refresh"]
+
+
+GROUP = """
+defaults: {catalog: lake, database: sales, dag: sales, timezone: Europe/Berlin}
+dynamic_tables:
+  - {name: totals, freshness: 1 hour, query: SELECT x FROM daily, tags: [sums]}
+  - {name: daily, freshness: 1 day, query: SELECT 1 AS x, pool: spark, expectations: [{row_count: {min: 1}}]}
+  - {name: lake.crm.regions, freshness: 1 day, query: SELECT x FROM totals}
+  - {name: alone, freshness: 1 day, dag: other, query: SELECT x FROM totals}
+"""
+SALES = "dynamic_table_group__sales"
+
+
+@pytest.fixture
+def grouped(folder: Path) -> Path:
+    (folder / "tables.yaml").write_text(GROUP)
+    return folder
+
+
+def test_tables_share_a_dag(grouped: Path) -> None:
+    dags = load(grouped)
+    assert sorted(dags) == [f"{SALES[:-5]}other", SALES, MAINTENANCE_DAG]
+    dag = dags[SALES]
+    assert {task.task_id: task.upstream_task_ids for task in dag.tasks} == {
+        "lake.sales.daily": set(),
+        "lake.sales.totals": {"lake.sales.daily"},
+        "lake.crm.regions": {"lake.sales.totals"},
+    }
+    assert dag.get_task("lake.sales.totals").trigger_rule == "none_failed"
+    assert (dag.get_task("lake.sales.daily").pool, dag.get_task("lake.sales.totals").pool) == ("spark", "default_pool")
+    assert (dag.dag_display_name, dag.max_active_runs, dag.catchup) == ("sales", 1, False)
+    assert dag.tags == {"dynamic-table", "lake", "lake.sales", "lake.crm", "sums"}
+    assert serialized(dag)["timetable"]["__var"]["expressions"] == ["0 0 * * *", "0 * * * *"], "the ticks of all"
+    assert dag.params.dump() == {"tables": None, "schedule_time": None, "partition": None, "full_refresh": False}
+    assert "[lake.sales.totals](dags/dynamic_table_group__sales)" in str(dag.doc_md)
+    assert dag.get_task("lake.sales.daily").outlets == [dynamic_table_asset("lake.sales.daily")]
+    assert serialized(dag) == serialized(load(grouped)[SALES])
+
+
+def serialized(dag: DAG) -> dict[str, Any]:
+    return dict(DagSerialization.to_dict(dag)["dag"])
+
+
+def test_a_task_process_builds_only_its_own_group(grouped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", SALES)
+    for _ in range(2):
+        dags = load(grouped)
+        assert list(dags) == [SALES]
+        assert len(dags[SALES].tasks) == 3
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "lake.crm.regions")
+    (task,) = load(grouped)[SALES].tasks
+    assert isinstance(task, DynamicTableRefreshOperator)
+    assert (task.task_id, [str(parent.identifier) for parent in task.parents]) == ("lake.crm.regions", ["lake.sales.totals"])
+    assert task.runs.group is not None
+    assert len(task.runs.group.tables) == 3
+
+
+def test_a_broken_table_hides_no_other_of_its_group(grouped: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (grouped / "broken.yaml").write_text(
+        "defaults: {dag: sales, timezone: Europe/Berlin}\ndynamic_tables:\n- {name: a, freshness: 1 day, query: SELECT 1 AS x, "
+        'on_failure_callback: "os:nothing"}\n- {name: b, freshness: 1 minute, query: SELECT 1 AS x}\n'
+    )
+    dag = load(grouped)[SALES]
+    assert len(dag.tasks) == 3
+    assert f"{grouped}/broken.yaml:3:1: default.default.a: on_failure_callback: 'os:nothing' cannot be imported" in caplog.text
+    assert f"{grouped}/broken.yaml:4:1: default.default.b: continuous refresh is not supported yet" in caplog.text

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
 from airflow_dynamic_tables.dags_support.executors import executor_settings
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.services.names import named_table, names_scope
@@ -25,16 +25,6 @@ from airflow_dynamic_tables.services.settings import allowed_in
 
 DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """What holds for the tasks of a table where neither its definition nor anybody else says so."""
-
-DAG_SETTINGS = (
-    "dag_display_name",
-    "dagrun_timeout",
-    "max_consecutive_failed_dag_runs",
-    "access_control",
-    "owner_links",
-    "is_paused_upon_creation",
-)
-"""The settings of a definition that concern a DAG; the others concern tasks."""
 
 _TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD, "executor", "executor_config"))
 

@@ -47,7 +47,7 @@ def _listed(updates: Updates, definitions: Definitions) -> str:
 
 
 def _link(name: TableIdentifier, definitions: Definitions) -> str:
-    return f"[{name}](dags/{name.workflow_id})" if name in definitions.tables else str(name)
+    return f"[{name}](dags/{definitions.tables[name].workflow_id})" if name in definitions.tables else str(name)
 
 
 def _fenced(language: str, text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -54,6 +55,28 @@ def _own(param: RunParam) -> Param:
         schema["enum"] = [*nothing, *param.choices]
     texts = {"title": param.title, "description": param.description}
     return Param(param.default, source="dag", **schema, **{name: text for name, text in texts.items() if text})
+
+
+def group_params_of(tables: Sequence[DynamicTable]) -> dict[str, Param]:
+    """The params of a DAG of several tables."""
+    params = params_of(tables[0])
+    names = [str(table.identifier) for table in tables]
+    params["schedule_time"].description = (
+        "The time to refresh for; empty: the newest tick of each table up to the run. Without offset it is in "
+        f"{tables[0].timezone}."
+    )
+    partition = params["partition"]
+    partition.description = "Refresh exactly this partition of the one table that is chosen. Empty: the schedule decides."
+    chosen = Param(
+        None,
+        source="dag",
+        type=["null", "array"],
+        items={"type": "string"},
+        examples=names,
+        title="Tables",
+        description="Refresh only these. Empty: all of them.",
+    )
+    return {"tables": chosen, **params}
 
 
 def _example(table: DynamicTable, key: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from airflow.providers.common.compat.sdk import Asset, AssetAll, AssetAny
-from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable, MultipleCronTriggerTimetable
 from airflow.sdk.definitions.asset import BaseAsset
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
@@ -23,6 +25,19 @@ def schedule_of(table: DynamicTable) -> Schedule | None:
         return cron
     updates = _condition(table.on)
     return updates if cron is None else AssetOrTimeSchedule(timetable=cron, assets=updates)
+
+
+def shared_schedule_of(tables: Iterable[DynamicTable]) -> CronTriggerTimetable | MultipleCronTriggerTimetable:
+    """What the DAG that tables share takes as its ``schedule``: the ticks of all of them, each once.
+
+    :param tables: with a cron expression and in one time zone, which the definitions see to.
+    """
+    tables = list(tables)
+    timezone = tables[0].timezone
+    crons = list(dict.fromkeys(str(table.cron) for table in tables))
+    if len(crons) == 1:
+        return CronTriggerTimetable(crons[0], timezone=timezone)
+    return MultipleCronTriggerTimetable(*crons, timezone=timezone)
 
 
 def _condition(updates: Updates) -> BaseAsset:

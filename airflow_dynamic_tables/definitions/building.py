@@ -18,12 +18,13 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, AssetReference, DynamicTable, Updates
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.redaction import has_password
 
 _T = TypeVar("_T")
@@ -64,7 +65,6 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
     defaults = entry.defaults
     decision = mode_decision(entry, declared)
     mode = declared.refresh_mode or defaults.refresh_mode or "auto"
-    options = {key: value for key, value in defaults.options.items() if _applies(key, declared)}
     return DynamicTable(
         identifier=entry.identifier,
         query=entry.query.text.strip() if entry.query else "",
@@ -81,7 +81,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         timezone=_timezone(entry, declared),
         partition_keys=declared.partitioned_by,
         formatters=formatters(entry, declared),
-        options={**options, **declared.options},
+        options=_options(entry, declared),
         format=declared.format or defaults.format or DEFAULT_FORMAT,
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
@@ -93,6 +93,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         end_date=calendar_time(entry, declared, "end_date"),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
         params={name: param.built() for name, param in {**defaults.params, **declared.params}.items()},
+        dag=dag_of(declared, defaults),
         **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in AIRFLOW_SETTINGS},
         path=entry.document.path,
         line=entry.document.line(entry.location),
@@ -170,6 +171,11 @@ def _asset_of_uri(uri: str) -> AssetReference:
     return AssetReference(table=TableIdentifier(*names).checked())
 
 
+def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
+    defaults = {key: value for key, value in entry.defaults.options.items() if _applies(key, declared)}
+    return {**defaults, **declared.options}
+
+
 def _applies(option: str, declared: TableDeclaration) -> bool:
     """Whether a default option concerns the table: a formatter does only if it has that partition key."""
     match = FORMATTER_OPTION.fullmatch(option)
@@ -191,6 +197,12 @@ def _retention(entry: Entry, declared: TableDeclaration) -> Retention:
 
 def _either(own: _T | None, default: _T | None) -> _T | None:
     return default if own is None else own
+
+
+def dag_of(declared: TableDeclaration, defaults: DefaultsDeclaration) -> str | None:
+    """The DAG that a table shares with others; ``None``: it has its own."""
+    dag = _either(declared.dag, defaults.dag)
+    return None if dag == OWN_DAG else dag
 
 
 def _timezone(entry: Entry, declared: TableDeclaration) -> str:

@@ -164,7 +164,7 @@ class Cache:
             position += len(line) + 1
         workflows: dict[str, list[str]] = {}
         for table in definitions.tables.values():
-            workflows.setdefault(table.identifier.workflow_id, []).append(str(table.identifier))
+            workflows.setdefault(table.workflow_id, []).append(str(table.identifier))
         header = {
             "versions": _versions(),
             "written": time.time_ns(),

@@ -81,9 +81,9 @@ def load_sound_definitions(
 def load_task_definitions(
     path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
 ) -> Definitions:
-    """What one refresh needs: the table with that workflow id, the sources and the dynamic tables it reads or may read.
+    """What the refreshes of a workflow need: its tables, the sources and the dynamic tables they read or may read.
 
-    Empty when no table has that id or its definition is broken. With a warm cache nothing but this is read.
+    Empty when no table has that workflow or its definition is broken. With a warm cache nothing but this is read.
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
@@ -91,8 +91,7 @@ def load_task_definitions(
     if cached is not None:
         return cached
     every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
-    table = _of_workflow(every, workflow_id)
-    return Definitions() if table is None else every.part_for([table])
+    return every.part_for(every.of_workflow(workflow_id))
 
 
 def load_table_definitions(
@@ -111,13 +110,9 @@ def load_table_definitions(
 def load_table_for_task(
     path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
 ) -> DynamicTable | None:
-    """The table with that workflow id; see :func:`load_task_definitions`."""
+    """The table that is alone in that workflow; see :func:`load_task_definitions`."""
     definitions = load_task_definitions(path, workflow_id, scope=scope, allowed=allowed, cache=cache)
-    return _of_workflow(definitions, workflow_id)
-
-
-def _of_workflow(definitions: Definitions, workflow_id: str) -> DynamicTable | None:
-    return next((table for table in definitions.tables.values() if table.identifier.workflow_id == workflow_id), None)
+    return next(iter(definitions.of_workflow(workflow_id)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
+OWN_DAG = "none"
+"""What stands in the place of a DAG's name for a table that shares none, whatever the defaults say."""
+
 NO_SCHEDULE = "none"
 """The schedule of a table that only updates of assets refresh."""
 
@@ -139,6 +142,22 @@ class AirflowSettings:
 AIRFLOW_SETTINGS = tuple(setting.name for setting in fields(AirflowSettings))
 """The names of these settings."""
 
+DAG_SETTINGS = (
+    "dag_display_name",
+    "dagrun_timeout",
+    "max_consecutive_failed_dag_runs",
+    "access_control",
+    "owner_links",
+    "is_paused_upon_creation",
+)
+"""Those of them that are settings of DAGs; the others are settings of tasks, or say who is told."""
+
+OF_ONE_DAG = (
+    *("timezone", "start_date", "end_date", *DAG_SETTINGS),
+    *("dag_on_failure_callback", "dag_on_success_callback", "deadline", "params"),
+)
+"""In what the tables of one DAG have to agree."""
+
 
 @dataclass(frozen=True, slots=True)
 class DynamicTable(AirflowSettings):
@@ -148,9 +167,9 @@ class DynamicTable(AirflowSettings):
     tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
     ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh
     it, too, and ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of
-    the keys; ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``path`` and
-    ``line`` are where it was declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry as
-    it is written there, without secrets.
+    the keys; ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the
+    DAG that it shares with others; ``None``: it has its own. ``path`` and ``line`` are where it was declared, ``file`` is the
+    path from the folder that holds the definitions; ``text`` is the entry as it is written there, without secrets.
     """
 
     identifier: TableIdentifier
@@ -180,10 +199,16 @@ class DynamicTable(AirflowSettings):
     end_date: datetime | None = None
     tags: tuple[str, ...] = ()
     params: Mapping[str, RunParam] = field(default_factory=dict)
+    dag: str | None = None
     path: Path = Path()
     line: int = 0
     file: str = ""
     text: str = ""
+
+    @property
+    def workflow_id(self) -> str:
+        """The id of the workflow (Airflow: the DAG id) that refreshes it."""
+        return f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
 
     @property
     def may_be_quarantined(self) -> bool:
@@ -224,6 +249,10 @@ class Definitions:
         if not any(name in self.sources and self.sources[name].is_view for name in table.upstream):
             return table.upstream
         return (*self.sources, *(name for name in self.tables if name != table.identifier))
+
+    def of_workflow(self, workflow_id: str) -> list[DynamicTable]:
+        """The tables that a workflow refreshes."""
+        return [table for table in self.tables.values() if table.workflow_id == workflow_id]
 
     def part_for(self, tables: Iterable[DynamicTable]) -> Definitions:
         """Those tables, and the definitions that their refreshes need."""

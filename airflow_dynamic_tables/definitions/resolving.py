@@ -28,7 +28,13 @@ from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryTe
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
-from airflow_dynamic_tables.definitions.rules import forbidden_mistakes, source_mistakes, table_mistakes, waiting_mistakes
+from airflow_dynamic_tables.definitions.rules import (
+    forbidden_mistakes,
+    group_mistakes,
+    source_mistakes,
+    table_mistakes,
+    waiting_mistakes,
+)
 
 Analyse = Callable[[str], Analysis]
 
@@ -88,6 +94,9 @@ class Resolver:
                 else:
                     self._view(identifier, ())
         for identifier in self._cycles(expansions, tables):
+            tables.pop(identifier, None)
+        for identifier, mistake in group_mistakes(tables.values(), self._known):
+            self.mistakes.add([mistake])
             tables.pop(identifier, None)
         return Definitions(tables, sources)
 

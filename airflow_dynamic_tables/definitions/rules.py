@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
@@ -20,6 +21,7 @@ from airflow_dynamic_tables.definitions.building import (
     asset_reference,
     awaited_data,
     calendar_time,
+    dag_of,
     formatters,
     mode_decision,
 )
@@ -28,7 +30,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_O
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.model import NO_SCHEDULE
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 
 _CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
@@ -75,9 +77,29 @@ def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> 
         else:
             if asset.table == entry.identifier:
                 yield entry.mistake("on", "a table cannot be refreshed by its own updates", *place)
+    if declared.on is not None and dag_of(declared, entry.defaults) is not None:
+        yield entry.mistake("on", "updates refresh one table, so it has a DAG of its own; write 'dag: none', or take 'on' away")
     schedule = declared.schedule or entry.defaults.schedule
     if schedule == NO_SCHEDULE and declared.on is None and entry.dropped.isdisjoint({"on", "schedule"}):
         yield entry.mistake("schedule", "nothing would refresh this table; name assets under 'on', or write a cron expression")
+
+
+def group_mistakes(
+    tables: Iterable[DynamicTable], entries: Mapping[TableIdentifier, Entry]
+) -> list[tuple[TableIdentifier, Mistake]]:
+    """The mistakes of tables that do not agree with the first one of their DAG, and whose they are."""
+    first_of: dict[str, DynamicTable] = {}
+    mistakes: list[tuple[TableIdentifier, Mistake]] = []
+    for table in tables:
+        first = first_of.setdefault(table.dag, table) if table.dag else table
+        for key in OF_ONE_DAG:
+            if getattr(table, key) != getattr(first, key):
+                message = (
+                    f"{key!r} is not as in {first.identifier} ({first.path.name}, line {first.line}), which is in the same DAG "
+                    f"{table.dag!r}: tables of one DAG agree on it; say it in 'defaults', or take another 'dag'"
+                )
+                mistakes.append((table.identifier, entries[table.identifier].mistake(key, message)))
+    return mistakes
 
 
 def forbidden_mistakes(entry: Entry, declared: TableDeclaration, allowed: Allowed) -> Iterator[Mistake]:

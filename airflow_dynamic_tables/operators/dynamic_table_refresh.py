@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,11 +22,9 @@ from airflow.providers.common.compat.sdk import (
     BaseHook,
 )
 
-from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.dags_support.declared import DEFAULT_ARGS, configured_poll_interval, look_up, refresh_settings
-from airflow_dynamic_tables.dags_support.page import describe_table
+from airflow_dynamic_tables.dags_support.declared import configured_poll_interval, look_up
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -38,16 +36,16 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
+from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
-from airflow_dynamic_tables.operators.reconcilers import beside_ours
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
-from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, read_request
+from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import Settings, find_catalogs_file
@@ -114,7 +112,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             table, definitions = look_up(table, definitions, catalogs_file)
         elif not isinstance(table, DynamicTable):
             table = named_table(definitions, table)
-        super().__init__(**_arguments(table, definitions, kwargs))
+        super().__init__(**refresh_arguments(table, definitions, kwargs))
         self.table = table
         needed = definitions.needed_by(table)
         self.sources = {name: definitions.sources[name] for name in needed if name in definitions.sources}
@@ -193,11 +191,18 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             raise kind(str(error)) from None
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
+        if why := left_out(context, self.table, self.runs):
+            skip(context, why)
         request = read_request(context, self.table, self.sources, self.runs)
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
-            if wait := why_wait(workspace, request, self.parents, deadline, has_given_up):
+            if self.runs.group and is_scheduled(context):
+                current = workspace.table(self.table.identifier, self.table.format).current()
+                if why := not_due(self.table, request.schedule_time, date_of(context, self.table), current):
+                    skip(context, why)
+            longest = self.runs.group.longest_wait if self.runs.group else None
+            if wait := why_wait(workspace, request, self.parents, deadline, has_given_up, longest):
                 self._wait(wait, request.schedule_time)
             self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
@@ -272,20 +277,3 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         if refresh is None and version.partitions is None:
             version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self, version, refresh, request.schedule_time)
-
-
-def _arguments(table: DynamicTable, definitions: Definitions, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What Airflow's operator is made with: what is given, then what the definition says, then defaults, ours last."""
-    defaults = given.get("default_args") or {}
-    said = refresh_settings(table)
-    spark = {field.name: value for field in fields(table.spark) if (value := getattr(table.spark, field.name))}
-    # Spark's own hook adds to the conf.
-    spark["conf"] = {**(defaults.get("conf") or {}), **table.spark.conf}
-    outlets = [dynamic_table_asset(table.identifier)]
-    inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
-    beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
-    ours = {name: value for name, value in DEFAULT_ARGS.items() if name not in defaults}
-    # A durable job would be found again by a later try, whose stage it does not write to.
-    fixed = {"name": str(table.identifier), "durable": False}
-    page = {"doc_md": describe_table(table, definitions)}
-    return {**ours, **page, **fixed, **spark, **said, **given, **beside, **beside_ours({**defaults, **said, **given})}

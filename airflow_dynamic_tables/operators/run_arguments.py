@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -26,6 +26,29 @@ from airflow_dynamic_tables.services.refresh.requests import (
 _ARGUMENTS = ("schedule_time", "partition", "full_refresh")
 """Keys of a run's conf, and params of its DAG."""
 
+_BY_SCHEDULE = ("scheduled", "backfill")
+"""Types of runs, as Airflow has them, for which the schedule decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Tables that share a DAG of ours: their full names, and how long one may wait, so that it holds up no other for longer."""
+
+    tables: tuple[str, ...]
+    longest_wait: timedelta
+
+    def named(self, name: object) -> str:
+        """The full name of the table of that name, or the only one whose name ends so.
+
+        :raises ConfigurationError: when there is none.
+        """
+        ending = [table for table in self.tables if f".{table}".endswith(f".{name}")]
+        exact = [table for table in ending if table == name]
+        if len(exact or ending) != 1:
+            hint = did_you_mean(str(name), self.tables) or f"; legal are {', '.join(self.tables)}"
+            raise ConfigurationError(f"tables: this DAG has no table {_shown(name)}{hint}.")
+        return (exact or ending)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Runs:
@@ -37,10 +60,19 @@ class Runs:
 
     keys: tuple[str, ...] | None
     by_ticks: bool
+    group: Group | None = None
 
 
 OF_TABLE = Runs(keys=_ARGUMENTS, by_ticks=False)
 """Runs of a DAG that is the table's own."""
+
+
+def of_group(tables: Iterable[DynamicTable]) -> Runs:
+    """Runs of the DAG that tables share."""
+    tables = tuple(tables)
+    wait = min(table.freshness.period for table in tables)
+    return Runs((*_ARGUMENTS, "tables"), by_ticks=True, group=Group(tuple(str(table.identifier) for table in tables), wait))
+
 
 OF_OTHERS = Runs(keys=None, by_ticks=True)
 """Runs of a DAG that somebody wrote."""
@@ -56,6 +88,10 @@ def read_request(
     if runs.keys is not None:
         _check_keys(context, (*runs.keys, *table.params))
     partitions = _partitions(_asked(context, "partition"))
+    if partitions is not None and runs.group and len(_chosen(context, runs.group)) != 1:
+        raise ConfigurationError(
+            f"partition needs `tables` with the one table that it is of, such as {_shown([str(table.identifier)])}."
+        )
     full_refresh = _asked(context, "full_refresh")
     if not isinstance(full_refresh, bool | None):
         raise ConfigurationError(f"full_refresh must be true or false, not {_shown(full_refresh)}.")
@@ -71,6 +107,42 @@ def read_request(
         full_refresh=bool(full_refresh),
         updated=updated_partitions(context, table) if is_on_update(context) else None,
     )
+
+
+def left_out(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> str | None:
+    """Why a run that somebody asked for is not for this table of a group; ``None`` when it is.
+
+    :raises ConfigurationError: when what was asked for has no sense.
+    """
+    if runs.group is None:
+        return None
+    _check_keys(context, (*(runs.keys or ()), *table.params))
+    chosen = _chosen(context, runs.group)
+    return None if str(table.identifier) in chosen else f"this run is for {', '.join(chosen)}"
+
+
+def is_scheduled(context: Mapping[str, Any]) -> bool:
+    """Whether the schedule made a run, and nobody asked it for anything."""
+    kind = getattr(context.get("dag_run"), "run_type", None)
+    return kind in _BY_SCHEDULE and not any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
+
+
+def date_of(context: Mapping[str, Any], table: DynamicTable) -> datetime:
+    """The date of a run.
+
+    :raises ConfigurationError: when it has none.
+    """
+    return in_time_zone(_date_of_the_run(context), table)
+
+
+def _chosen(context: Mapping[str, Any], group: Group) -> tuple[str, ...]:
+    """The tables of a group that a run is for."""
+    asked = _asked(context, "tables")
+    if not asked:
+        return group.tables
+    if not isinstance(asked, list | tuple):
+        raise ConfigurationError(f"tables must be a list of names, not {_shown(asked)}.")
+    return tuple(dict.fromkeys(map(group.named, asked)))
 
 
 def owner_of(dag_id: str, run_id: str, task_id: str) -> str:
@@ -118,7 +190,7 @@ def _asked(context: Mapping[str, Any], name: str) -> Any:
 def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> datetime:
     asked = _asked(context, "schedule_time")
     if asked is None:
-        date = in_time_zone(_date_of_the_run(context), table)
+        date = date_of(context, table)
         return latest_schedule_time(table, date) if runs.by_ticks else date
     try:
         time = parse_schedule_time(_text("schedule_time", asked))

@@ -17,6 +17,20 @@ def test_a_defined_table_is_listed_before_it_exists(dynamic_tables: Run) -> None
     assert listed[0]["version"] is None
 
 
+def test_a_table_is_listed_with_the_dag_that_refreshes_it(dynamic_tables: Run, project: Path) -> None:
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text(
+        file.read_text().replace("defaults: {", "defaults: {dag: shared, ").replace("    timezone: Europe/Berlin\n", "")
+    )
+    dynamic_tables("create")
+    ids = [entry["workflow_id"] for entry in json.loads(dynamic_tables("list", "-o", "json").out)]
+    assert ids == ["dynamic_table_group__shared"] * 2
+    file.write_text(file.read_text().partition("  - name: total")[0].replace("dag: shared, ", ""))
+    (own, left) = json.loads(dynamic_tables("list", "-o", "json").out)
+    assert own["workflow_id"] == "dynamic_table__lake__sales__daily_revenue"
+    assert (left["workflow_id"], left["defined"]) == ("dynamic_table_group__shared", False)
+
+
 def test_create_registers_alters_and_leaves_alone(dynamic_tables: Run, project: Path) -> None:
     def create(*tables: str) -> dict[str, str]:
         created = json.loads(dynamic_tables("create", *tables, "-o", "json").out)

@@ -83,7 +83,7 @@ dynamic_tables:
   on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
   wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"}]
   query: SELECT amount, hh, ds FROM recent
-- {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
+- {name: often, dag: shared, freshness: 3 minutes, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}
 """
 
@@ -108,7 +108,8 @@ def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
         assert_comes_back(table)
     nothing = DynamicTable(odd.identifier, "", "", (), odd.mode, odd.mode, "", odd.freshness, None)
     unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}
-    assert unsaid == {"identifier", "declared_mode", "mode", "freshness"}  # so no field was left out above
+    assert unsaid == {"identifier", "declared_mode", "mode", "freshness", "dag"}  # so no field was left out above
+    assert often.dag == "shared", "which excludes 'on'"
 
 
 @pytest.mark.parametrize("path", ["dags/definitions", "tests/definitions/broken"])

@@ -24,12 +24,14 @@ from airflow.sdk.execution_time.context import OutletEventAccessors, set_current
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.run_arguments import of_group
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.airflow_runs import AirflowRuns
@@ -228,6 +230,44 @@ def test_the_same_table_is_refreshed_by_one_at_a_time(folder: Path, monkeypatch:
     assert first.execute(context())["version"] == 1
     assert "is being refreshed" in refused[0]
     assert second.execute(other)["version"] == 2
+
+
+def test_a_run_of_a_group_leaves_out_what_is_not_due(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    definitions = load_definitions(folder)
+    tables = list(definitions.tables.values())
+    (folder.parent / "orders").mkdir()
+
+    def refreshed_at(hours: int, kind: str = "scheduled") -> str:
+        table = definitions.table("daily")
+        assert table is not None
+        operator = DynamicTableRefreshOperator(task_id="daily", table=table, definitions=definitions, runs=of_group(tables))
+        operator.sources = {
+            name: replace(source, path=str(folder.parent / "orders")) for name, source in operator.sources.items()
+        }
+        monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+        date = TICK + timedelta(hours=hours)
+        dag_run = SimpleNamespace(conf={}, run_type=kind)
+        asked: Any = {**context(), "dag_run": dag_run, "logical_date": date}
+        asked["ti"].id, asked["ti"].run_id = f"{kind} {hours}", f"{hours}"
+        return str(operator.execute(asked)["schedule_time"])
+
+    assert refreshed_at(5) == TICK.isoformat(), "it is behind its tick, which was lost or failed"
+    with pytest.raises(AirflowSkipException, match=r"07:00:00\+00:00 is no tick of lake\.sales\.daily \(0 0 "):
+        refreshed_at(7)
+    assert refreshed_at(7, "manual") == TICK.isoformat(), "somebody asked for it"
+    assert refreshed_at(24) == (TICK + timedelta(days=1)).isoformat()
+    assert refreshed_at(24, "backfill") == (TICK + timedelta(days=1)).isoformat()
+
+
+def test_a_table_of_a_group_waits_no_longer_than_the_next_run(folder: Path) -> None:
+    definitions = load_definitions(folder)
+    hourly = definitions.table("hourly")
+    assert hourly is not None
+    slow = replace(hourly, freshness=Freshness.parse("1 day"))
+    operator = DynamicTableRefreshOperator(task_id="t", table=slow, definitions=definitions, runs=of_group([slow, hourly]))
+    before = datetime.now(UTC)
+    deadline = datetime.fromisoformat(deferral_of(operator).trigger.deadline)
+    assert deadline - before < timedelta(hours=1, minutes=1)
 
 
 def test_an_unknown_spark_connection_does_not_become_yarn(home: Path) -> None:

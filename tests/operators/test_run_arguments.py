@@ -11,11 +11,12 @@ from typing import Any
 import pendulum
 import pytest
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable, RunParam
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.operators.run_arguments import read_request
+from airflow_dynamic_tables.operators.run_arguments import Runs, is_scheduled, left_out, of_group, read_request
 
 DAY = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -118,3 +119,63 @@ def test_a_param_of_the_definition_may_stand_in_the_conf(table: DynamicTable) ->
     assert read_request(run({"region": "eu"}, logical_date=DAY), with_param, {}).schedule_time == DAY
     with pytest.raises(ConfigurationError, match="unknown key 'region'"):
         read_request(run({"region": "eu"}, logical_date=DAY), table, {})
+
+
+@pytest.fixture
+def group(table: DynamicTable) -> Runs:
+    return of_group([table, replace(table, identifier=TableIdentifier("lake", "crm", "t")), replace(table, identifier=OTHER)])
+
+
+OTHER = TableIdentifier("lake", "crm", "other")
+
+
+def test_a_run_of_a_group_is_for_the_newest_tick_of_each_table(table: DynamicTable, group: Runs) -> None:
+    midnight = datetime(2024, 1, 1, 23, tzinfo=UTC)
+    for date in (midnight, midnight + timedelta(hours=23)):
+        assert read_request(run(data_interval_end=date), table, {}, group).schedule_time == midnight
+
+
+def test_some_tables_of_a_group(table: DynamicTable, group: Runs) -> None:
+    other = replace(table, identifier=OTHER)
+    for asked in (None, [], ["default.default.t", "other"]):
+        conf = run({"tables": asked})
+        assert (left_out(conf, table, group), left_out(conf, other, group)) == (None, None)
+    chosen = run({"tables": ["crm.other"]})
+    assert (left_out(chosen, table, group), left_out(chosen, other, group)) == ("this run is for lake.crm.other", None)
+    one = run({"tables": ["lake.crm.other"], "partition": "ds=2024-01-01/hh=1"})
+    assert read_request(one, other, {}, group).partitions == PartitionSet.of([{"ds": "2024-01-01", "hh": "1"}])
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({"tables": ["ather"]}, "tables: this DAG has no table 'ather'"),
+        ({"tables": ["t"]}, "tables: this DAG has no table 't'"),
+        ({"tables": "other"}, "tables must be a list of names, not 'other'"),
+        ({"tables": [1]}, "tables: this DAG has no table 1"),
+        ({"table": ["other"]}, "unknown key 'table'; did you mean 'tables'?"),
+        ({"partition": "ds=2024-01-01"}, "partition needs `tables` with the one table that it is of"),
+        ({"tables": ["other", "crm.t"], "partition": "ds=2024-01-01"}, "partition needs `tables` with the one table"),
+    ],
+)
+def test_what_no_run_of_a_group_can_be_for(table: DynamicTable, group: Runs, conf: dict[str, Any], message: str) -> None:
+    def ask() -> None:
+        left_out(run(conf), table, group)
+        read_request(run(conf), table, {}, group)
+
+    with pytest.raises(ConfigurationError) as refused:
+        ask()
+    assert message in str(refused.value)
+
+
+def test_only_the_schedule_leaves_tables_out() -> None:
+    def of(kind: str, **conf: object) -> dict[str, Any]:
+        return {"dag_run": SimpleNamespace(conf=conf, run_type=kind), "params": {}}
+
+    assert [is_scheduled(of(kind)) for kind in ("scheduled", "backfill", "manual", "asset_triggered")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not is_scheduled(of("backfill", full_refresh=True))

@@ -24,7 +24,7 @@ NEEDS = {
 GROUPS = {
     "airflow": tuple(
         f"tests/system/test_airflow_{name}.py"
-        for name in ("alerts", "assets", "backfills", "events", "faults", "quarantine", "secrets", "stack", "updates")
+        for name in ("alerts", "assets", "backfills", "events", "faults", "layouts", "quarantine", "secrets", "stack", "updates")
     ),
     "jvm": (
         "tests/catalog/hive/",

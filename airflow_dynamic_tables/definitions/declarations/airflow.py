@@ -166,7 +166,7 @@ REFUSED = {
     **dict.fromkeys(("dag_id", "task_id", "task_display_name", "logger_name"), _NAMED),
     **dict.fromkeys(("inlets", "outlets"), _ASSETS),
     **dict.fromkeys(("do_xcom_push", "multiple_outputs"), _RESULT),
-    **dict.fromkeys(("pre_execute", "post_execute", "default_args", "dag", "allow_nested_operators", "auto_register"), _PYTHON),
+    **dict.fromkeys(("pre_execute", "post_execute", "default_args", "allow_nested_operators", "auto_register"), _PYTHON),
     **dict.fromkeys(("template_searchpath", "template_undefined", "user_defined_macros", "user_defined_filters"), _PYTHON),
     **dict.fromkeys(("jinja_environment_kwargs", "render_template_as_native_obj"), _PYTHON),
     "retry_policy": "a refresh knows which errors another try would repeat, and is not tried again after them",

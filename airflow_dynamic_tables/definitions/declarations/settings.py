@@ -39,6 +39,12 @@ _READ: Mapping[str, Callable[[str], str | int | float | bool]] = {
 }
 """How a text becomes a value of a type."""
 
+
+_DAG = re.compile(r"[A-Za-z0-9_.-]+")
+
+_LONGEST_DAG = 200
+"""Letters of the name of a DAG, so that its id has no more than Airflow takes."""
+
 REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
 
@@ -67,6 +73,12 @@ def _calendar_time(value: object, info: ValidationInfo) -> object:
     # Pydantic would take bare digits for seconds since 1970.
     if isinstance(value, str) and not _DATE.match(value):
         raise ValueError(f"{info.field_name!r} must be a date or time such as '2024-01-01', not {value!r}")
+    return value
+
+
+def _check_dag(value: str) -> str:
+    if not _DAG.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a DAG; use letters, digits, '_', '-' and '.', for example 'sales'")
     return value
 
 
@@ -166,6 +178,8 @@ class Settings(AirflowDeclaration):
     """First time the schedule may run; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None
     """Last time the schedule may run; without an offset it is in the table's time zone."""
+    dag: Annotated[str, AfterValidator(_check_dag), Field(max_length=_LONGEST_DAG)] | None = None
+    """Name of the DAG that the table shares with others that say the same; default, and `none`: it has a DAG of its own."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=TAG_CHARACTERS)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
     params: dict[ParamName, Param] = Field(default_factory=dict)

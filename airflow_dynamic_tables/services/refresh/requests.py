@@ -132,6 +132,20 @@ def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Versio
     return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 
 
+def not_due(table: DynamicTable, tick: datetime, date: datetime, current: Version | None) -> str | None:
+    """Why a run for several tables leaves this one out: its time is a tick of others, and this one is not behind its own.
+
+    :param tick: the table's newest one that is not after the date of the run.
+    """
+    fresh = current.data_timestamp if current is not None else None
+    if tick == date or fresh is None or fresh < tick:
+        return None
+    return (
+        f"{date.isoformat()} is no tick of {table.identifier} ({table.cron}), "
+        f"which is fresh up to its newest one, {tick.isoformat()}."
+    )
+
+
 def action_of(request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> tuple[RefreshAction, Reason]:
     """What kind of refresh this is, and why."""
     anew = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS

@@ -120,11 +120,12 @@ def why_wait(
     parents: Iterable[Parent],
     deadline: datetime | None,
     has_given_up: HasGivenUp,
+    longest_wait: timedelta | None = None,
 ) -> Wait | None:
     """What a refresh waits for, which the log is told; ``None`` when it can begin.
 
     :param parents: what its query may read; those that it does not read now are not waited for.
-    :param deadline: until when it waits already; one freshness from now if it does not yet.
+    :param deadline: until when it waits already; one freshness from now if it does not yet, or ``longest_wait`` if that is less.
     :raises UpstreamError: when it waited long enough, or would wait in vain.
     """
     read = inline_views(workspace, request.table, request.sources).upstream
@@ -134,7 +135,8 @@ def why_wait(
     if not waiting:
         return None
     now = workspace.now()
-    until = deadline or now + request.table.freshness.period
+    freshness = request.table.freshness.period
+    until = deadline or now + (freshness if longest_wait is None else min(freshness, longest_wait))
     if until <= now or any(parent.lost_tick for parent in waiting):
         raise waited_too_long(waiting)
     log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))

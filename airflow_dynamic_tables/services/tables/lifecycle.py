@@ -111,7 +111,7 @@ def _next_state(current: JobState, asked: JobState) -> JobState:
 
 
 def _entry(table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
-    detail = {"schedulerType": "airflow", "endpoint": "", "workflowId": table.identifier.workflow_id}
+    detail = {"schedulerType": "airflow", "endpoint": "", "workflowId": table.workflow_id}
     return CatalogDynamicTable(
         columns=(),
         original_query=table.query,

@@ -132,7 +132,7 @@ def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> Table
         lag_seconds=int((workspace.now() - fresh).total_seconds()) if fresh else None,
         last_refresh=last.state.value if last else None,
         last_error=last.error if last else None,
-        workflow_id=identifier.workflow_id,
+        workflow_id=said.workflow_id or identifier.workflow_id,
     )
 
 
@@ -140,12 +140,15 @@ class _Said(NamedTuple):
     format: str = DEFAULT_FORMAT
     refresh_mode: str = ""
     freshness: str = ""
+    workflow_id: str = ""
 
 
 def _said(definition: DynamicTable | None, registered: CatalogDynamicTable | None) -> _Said:
     """What the definition says of a table, or the catalog when nobody defines it any more."""
     if definition is not None:
-        return _Said(definition.format, definition.mode.value, definition.freshness.text)
+        return _Said(definition.format, definition.mode.value, definition.freshness.text, definition.workflow_id)
     if registered is not None:
-        return _Said(registered.format, registered.refresh_handler.actual_refresh_mode.value, registered.freshness)
+        handler = registered.refresh_handler
+        workflow_id = handler.job_detail.get("workflowId", "")
+        return _Said(registered.format, handler.actual_refresh_mode.value, registered.freshness, workflow_id)
     return _Said()
