@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -95,6 +96,21 @@ def test_a_scheduled_refresh_is_for_the_tick_and_its_event_says_what_it_did(stac
     assert event["extra"] == expected
     xcom = stack.get(f"/dags/{dag('daily')}/dagRuns/{refreshed['daily']}/taskInstances/refresh/xcomEntries/return_value")
     assert xcom["value"] in (expected, str(expected))
+
+
+def test_a_task_links_to_the_versions_of_its_table(stack: Stack, refreshed: dict[str, str]) -> None:
+    address = version_link(stack, "daily", refreshed["daily"])
+    name = parse_qs(urlsplit(address).query)["name_pattern"][0]
+    (asset,) = stack.get("/assets", name_prefix_pattern=name)["assets"]
+    assert [task["dag_id"] for task in asset["producing_tasks"]] == [dag("daily")]
+    waiting = stack.first_run(dag("late"))
+    assert until("link", lambda: version_link(stack, "late", waiting)), "deferred, or failed"
+
+
+def version_link(stack: Stack, table: str, run_id: str) -> str:
+    links = stack.get(f"/dags/{dag(table)}/dagRuns/{run_id}/taskInstances/refresh/links")["extra_links"]
+    assert links["Spark"] is None, "its own page is there while it runs, and only if somebody wants it"
+    return links["Versions of the table"] or ""
 
 
 @pytest.mark.usefixtures("refreshed")
