@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -25,7 +25,7 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
-from airflow_dynamic_tables.redaction import has_password
+from airflow_dynamic_tables.redaction import has_password, is_secret_name
 
 _T = TypeVar("_T")
 
@@ -154,8 +154,6 @@ def asset_reference(item: AssetItem, named: Named) -> AssetReference:
 
 
 def _asset_of_uri(uri: str) -> AssetReference:
-    if has_password(uri):
-        raise ValueError("an asset's URI may not hold a password; Airflow leaves it out of the asset of who writes it, too")
     no_asset = f"{uri!r} is no URI of an asset; write for example s3://bucket/orders"
     try:
         parts = urlsplit(uri)
@@ -163,6 +161,8 @@ def _asset_of_uri(uri: str) -> AssetReference:
         raise ValueError(f"{no_asset} ({error})") from error
     if not parts.scheme or parts.scheme == "airflow":
         raise ValueError(no_asset)
+    if has_password(uri) or any(is_secret_name(name) for name, _ in parse_qsl(parts.query)):
+        raise ValueError("an asset's URI may not hold a password: Airflow shows it to everybody")
     if f"{parts.scheme}:" != _TABLE_SCHEME:
         return AssetReference(uri=uri)
     names = [unquote(name) for name in (parts.netloc, *parts.path.strip("/").split("/"))]

@@ -55,7 +55,7 @@ class Runs:
     """How the runs of a DAG are read, which depends on whose DAG it is.
 
     ``keys`` may stand in their conf; ``None``: any, as somebody else reads it, too. With ``by_ticks`` a run is for the newest
-    tick of the table that is not after its date; otherwise for that date.
+    tick of the table that is not after its date; otherwise, and when assets were updated, for that date.
     """
 
     keys: tuple[str, ...] | None
@@ -191,7 +191,8 @@ def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) 
     asked = _asked(context, "schedule_time")
     if asked is None:
         date = date_of(context, table)
-        return latest_schedule_time(table, date) if runs.by_ticks else date
+        # A tick before the update may be one that the table has reached already, and the update would not be read.
+        return latest_schedule_time(table, date) if runs.by_ticks and not is_on_update(context) else date
     try:
         time = parse_schedule_time(_text("schedule_time", asked))
     except ValueError as error:

@@ -30,7 +30,7 @@ def updated_partitions(context: Mapping[str, Any], table: DynamicTable) -> Parti
     These are the partitions of the time of the first update, and those that the events of dynamic tables name, by the table's
     time keys.
     """
-    log.info("An asset was updated: %s.", table.on or "one that no longer refreshes this table")
+    log.info("An asset was updated: %s.", table.on or "one that the definition does not name")
     since = context["dag_run"].run_after
     first = scheduled_partitions(since, table.freshness, table.formatters, table.timezone)
     if not table.formatters or table.on is None:

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.operators.run_arguments import read_request
+from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, OF_TABLE, Runs, read_request
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, action_of, requested_partitions
 
 FIRST = datetime(2024, 1, 3, 23, 59, 30, 123, tzinfo=UTC)
@@ -54,7 +54,12 @@ def _of(name: str, path: Path) -> DynamicTable:
 
 
 def requested(
-    table: DynamicTable, monkeypatch: pytest.MonkeyPatch, consumed: list[str], later: list[str], **run: Any
+    table: DynamicTable,
+    monkeypatch: pytest.MonkeyPatch,
+    consumed: list[str],
+    later: list[str],
+    runs: Runs = OF_TABLE,
+    **run: Any,
 ) -> RefreshRequest:
     """The request of a run of whose updates Airflow lists some, and others that came until the run began."""
 
@@ -72,7 +77,7 @@ def requested(
         "triggering_asset_events": {PARENT: [SimpleNamespace(extra={"partitions": consumed}), SimpleNamespace(extra=None)]},
         "params": {},
     }
-    return read_request(context, table, {})
+    return read_request(context, table, {}, runs)
 
 
 def days(*texts: str) -> PartitionSet:
@@ -82,6 +87,10 @@ def days(*texts: str) -> PartitionSet:
 def test_it_is_for_the_time_when_it_began(table: DynamicTable, monkeypatch: pytest.MonkeyPatch) -> None:
     assert requested(table, monkeypatch, [], []).schedule_time == BEGIN
     assert requested(table, monkeypatch, [], [], start_date=None).schedule_time == FIRST
+
+
+def test_that_of_a_dag_of_ones_own_is_for_that_time_too(table: DynamicTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert requested(table, monkeypatch, [], [], runs=OF_OTHERS).schedule_time == BEGIN
 
 
 def test_it_refreshes_what_is_due_from_its_first_update_to_its_begin(
