@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +132,21 @@ def test_an_option_wins_over_the_connection(run: Callable[..., str], tmp_path: P
 def test_without_a_connection_the_state_is_embedded(run: Callable[..., str], tmp_path: Path) -> None:
     assert json.loads(run("history")) == []
     assert (tmp_path / "home" / "dynamic_tables" / "state.db").is_file()
+
+
+def test_whoever_looks_at_tables_does_not_wait_for_arrow(tmp_path: Path) -> None:
+    """It takes half of the time in which the command starts."""
+    (tmp_path / "tables.yaml").write_text("dynamic_tables: [{name: lake.sales.numbers, freshness: 1 day, query: SELECT 1 AS x}]")
+    program = (
+        "import sys; from airflow_dynamic_tables.cli.main import main\n"
+        "for command in ('create', 'list', 'show'):\n"
+        "    assert main([command, *(['numbers'] if command == 'show' else []), '--definitions', sys.argv[1]]) == 0\n"
+        "print('pyarrow.parquet' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "tables.yaml")]
+    environ = {**os.environ, "AIRFLOW_HOME": str(tmp_path / "home"), "DYNAMIC_TABLES_CACHE": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_what_needs_the_definitions_alone_asks_for_no_connection(
