@@ -154,7 +154,7 @@ DAG_SETTINGS = (
 
 OF_ONE_DAG = (
     *("timezone", "start_date", "end_date", *DAG_SETTINGS),
-    *("dag_on_failure_callback", "dag_on_success_callback", "deadline", "params"),
+    *("dag_on_failure_callback", "dag_on_success_callback", "deadline", "params", "dag_id_prefix"),
 )
 """In what the tables of one DAG have to agree."""
 
@@ -163,13 +163,14 @@ OF_ONE_DAG = (
 class DynamicTable(AirflowSettings):
     """A table whose content is its query, never older than its freshness.
 
-    ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the
-    tables that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why;
-    ``cron`` ticks in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh
-    it, too, and ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of
-    the keys; ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the
-    DAG that it shares with others; ``None``: it has its own. ``path`` and ``line`` are where it was declared, ``file`` is the
-    path from the folder that holds the definitions; ``text`` is the entry as it is written there, without secrets.
+    ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the tables
+    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
+    in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
+    ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
+    ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the DAG
+    that it shares with others; ``None``: it has its own; ``dag_id_prefix`` is how the id of that DAG begins. ``path`` and
+    ``line`` are where it was declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry
+    as it is written there, without secrets.
     """
 
     identifier: TableIdentifier
@@ -200,6 +201,7 @@ class DynamicTable(AirflowSettings):
     tags: tuple[str, ...] = ()
     params: Mapping[str, RunParam] = field(default_factory=dict)
     dag: str | None = None
+    dag_id_prefix: str | None = None
     path: Path = Path()
     line: int = 0
     file: str = ""
@@ -208,7 +210,8 @@ class DynamicTable(AirflowSettings):
     @property
     def workflow_id(self) -> str:
         """The id of the workflow (Airflow: the DAG id) that refreshes it."""
-        return f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
+        own = f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
+        return f"{self.dag_id_prefix or ''}{own}"
 
     @property
     def may_be_quarantined(self) -> bool:

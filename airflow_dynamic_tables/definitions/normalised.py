@@ -34,7 +34,7 @@ from airflow_dynamic_tables.redaction import without_secret_values
 VERSION = 1
 """Version of the schema; a release reads its own and every earlier one."""
 
-_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity", "dag")
+_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity", "dag", "dag_id_prefix")
 """Fields that have the name of their key and are plain data."""
 
 
@@ -66,6 +66,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "tags": list(table.tags),
         "params": to_plain(table.params) if table.params else None,
         "dag": table.dag,
+        "dag_id_prefix": table.dag_id_prefix,
         **{name: _open(name, to_plain(getattr(table, name))) for name in AIRFLOW_SETTINGS},
         "resolved": _resolved(table),
     }

@@ -115,6 +115,7 @@ def _parent_to_text(parent: Parent) -> list[str]:
         parent.timezone,
         parent.freshness.text,
         parent.last_tick.isoformat() if parent.last_tick else "",
+        parent.workflow_id,
     ]
 
 
@@ -122,11 +123,12 @@ def _data(text: str, source: str) -> AwaitedData:
     return AwaitedData(text, TableIdentifier.parse(source) if source else None)
 
 
-def _parent(name: str, format_: str, cron: str, timezone: str, freshness: str = "1 day", last_tick: str = "") -> Parent:
+def _parent(name: str, format_: str, cron: str, timezone: str, *more: str) -> Parent:
     """A parent from its text.
 
     Triggers of earlier releases have no freshness, which counts only without cron, and no last tick: there, nobody looks whether
     the parent has failed for good.
     """
+    freshness, last_tick, workflow_id = (*more, *("1 day", "", "")[len(more) :])
     last = datetime.fromisoformat(last_tick) if last_tick else None
-    return Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness), last)
+    return Parent(TableIdentifier.parse(name), format_, cron or None, timezone, Freshness.parse(freshness), last, workflow_id)

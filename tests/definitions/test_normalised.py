@@ -51,6 +51,7 @@ dynamic_tables:
   spark: {conn_id: big, conf: {spark.executor.memory: 4g}, num_executors: 2, env_vars: {A: b}}
   start_date: 2024-01-01 00:00:00
   tags: [b]
+  dag_id_prefix: dev_
   params: {region: eu, level: {type: integer, default: 3, choices: [1, 3], title: Level, description: How loud}}
   owner: ada
   retries: 0

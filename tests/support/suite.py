@@ -24,7 +24,19 @@ NEEDS = {
 GROUPS = {
     "airflow": tuple(
         f"tests/system/test_airflow_{name}.py"
-        for name in ("alerts", "assets", "backfills", "events", "faults", "layouts", "quarantine", "secrets", "stack", "updates")
+        for name in (
+            "alerts",
+            "assets",
+            "backfills",
+            "deployments",
+            "events",
+            "faults",
+            "layouts",
+            "quarantine",
+            "secrets",
+            "stack",
+            "updates",
+        )
     ),
     "jvm": (
         "tests/catalog/hive/",

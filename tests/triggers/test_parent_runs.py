@@ -46,17 +46,17 @@ def test_a_parent_has_given_up_when_its_run_failed_and_nothing_of_it_is_under_wa
     airflow: AirflowRuns, runs: list[tuple[str, datetime | None, str]], given_up: bool
 ) -> None:
     airflow.runs = runs
-    assert has_given_up(PARENT, TICK.astimezone(ZoneInfo("Asia/Kolkata"))) is given_up
+    assert has_given_up(DAG, TICK.astimezone(ZoneInfo("Asia/Kolkata"))) is given_up
 
 
 def test_an_airflow_that_does_not_answer_is_asked_again(airflow: AirflowRuns, caplog: pytest.LogCaptureFixture) -> None:
     airflow.runs = [FAILED]
     airflow.error = AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "gone"}))
-    assert not has_given_up(PARENT, TICK)
+    assert not has_given_up(DAG, TICK)
     assert f"Airflow does not say how the runs of {DAG} stand: API_SERVER_ERROR" in caplog.text
     airflow.error = None
-    assert has_given_up(PARENT, TICK)
+    assert has_given_up(DAG, TICK)
 
 
 def test_outside_of_airflow_nobody_is_asked() -> None:
-    assert not has_given_up(PARENT, TICK)
+    assert not has_given_up(DAG, TICK)

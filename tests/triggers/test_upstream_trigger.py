@@ -63,7 +63,7 @@ def test_the_triggerer_can_rebuild_it(parent: DynamicTable) -> None:
     path, options = waiting.serialize()
     rebuilt = import_string(path)(**options)
     assert rebuilt.serialize() == waiting.serialize()
-    texts = ["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day", TICK.isoformat()]
+    texts = ["default.default.parent", "iceberg", "0 0 * * *", "UTC", "1 day", TICK.isoformat(), parent.workflow_id]
     assert options["parents"] == [texts]
 
 

@@ -42,6 +42,12 @@ _READ: Mapping[str, Callable[[str], str | int | float | bool]] = {
 
 _DAG = re.compile(r"[A-Za-z0-9_.-]+")
 
+_LONGEST_PREFIX = 29
+"""Letters before the longest id of a DAG that Airflow takes with them."""
+
+_OURS = "dynamic_table"
+"""How the rest of every id begins; with that in a prefix, two tables could have one id."""
+
 _LONGEST_DAG = 200
 """Letters of the name of a DAG, so that its id has no more than Airflow takes."""
 
@@ -79,6 +85,12 @@ def _calendar_time(value: object, info: ValidationInfo) -> object:
 def _check_dag(value: str) -> str:
     if not _DAG.fullmatch(value):
         raise ValueError(f"{value!r} is no name of a DAG; use letters, digits, '_', '-' and '.', for example 'sales'")
+    return value
+
+
+def _check_prefix(value: str) -> str:
+    if not _DAG.fullmatch(value or "_") or _OURS in value:
+        raise ValueError(f"{value!r} cannot begin the id of a DAG; use letters, digits, '_', '-' and '.', but not {_OURS!r}")
     return value
 
 
@@ -180,6 +192,8 @@ class Settings(AirflowDeclaration):
     """Last time the schedule may run; without an offset it is in the table's time zone."""
     dag: Annotated[str, AfterValidator(_check_dag), Field(max_length=_LONGEST_DAG)] | None = None
     """Name of the DAG that the table shares with others that say the same; default, and `none`: it has a DAG of its own."""
+    dag_id_prefix: Annotated[str, AfterValidator(_check_prefix), Field(max_length=_LONGEST_PREFIX)] | None = None
+    """How the id of its DAG begins, e.g. `dev_`; empty: as without."""
     tags: tuple[Annotated[str, Field(min_length=1, max_length=TAG_CHARACTERS)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
     params: dict[ParamName, Param] = Field(default_factory=dict)

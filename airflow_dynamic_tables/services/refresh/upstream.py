@@ -41,7 +41,8 @@ _INSTANT = timedelta(seconds=1)
 class Parent:
     """A dynamic table that another one reads, and its schedule: without ``cron``, only updates of assets refresh it.
 
-    ``last_tick`` is the last one that comes in time for the refresh that waits, see :func:`in_time`.
+    ``last_tick`` is the last one that comes in time for the refresh that waits, see :func:`in_time`. ``workflow_id`` is the
+    workflow that refreshes it.
     """
 
     identifier: TableIdentifier
@@ -50,6 +51,7 @@ class Parent:
     timezone: str
     freshness: Freshness
     last_tick: datetime | None = None
+    workflow_id: str = ""
 
     def required(self, schedule_time: datetime) -> datetime:
         """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
@@ -74,6 +76,7 @@ class PendingParent:
     data_timestamp: datetime | None
     failed: RefreshState | None
     lost_tick: datetime | None = None
+    workflow_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +103,15 @@ class Wait:
     until: datetime
 
 
-HasGivenUp = Callable[[TableIdentifier, datetime], bool]
-"""Whether the scheduler's run of a table for a tick has failed for good, while no other run of that table is under way."""
+HasGivenUp = Callable[[str, datetime], bool]
+"""Whether the run of a workflow for a tick has failed for good, while no other run of it is under way."""
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
     """Those of the named tables that are dynamic and that a schedule, or updates of assets, refresh."""
     dynamic = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
-        Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness)
+        Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness, workflow_id=parent.workflow_id)
         for parent in dynamic
         if parent.cron is not None or parent.on is not None
     )
@@ -195,7 +198,9 @@ def _check(
     last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
-    return PendingParent(parent.identifier, required, fresh, not_well, parent.last_tick if is_lost else None)
+    return PendingParent(
+        parent.identifier, required, fresh, not_well, parent.last_tick if is_lost else None, _workflow_of(parent)
+    )
 
 
 def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
@@ -204,9 +209,14 @@ def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
 
 
 def _is_lost(workspace: Workspace, parent: Parent, required: datetime, has_given_up: HasGivenUp) -> bool:
-    if parent.last_tick is None or not has_given_up(parent.identifier, parent.last_tick):
+    if parent.last_tick is None or not has_given_up(_workflow_of(parent), parent.last_tick):
         return False
     return not _may_still_land(workspace, parent.identifier, required)
+
+
+def _workflow_of(parent: Parent) -> str:
+    """Triggers of earlier releases know none: every table had its own, without a prefix."""
+    return parent.workflow_id or parent.identifier.workflow_id
 
 
 def _may_still_land(workspace: Workspace, table: TableIdentifier, required: datetime) -> bool:
@@ -220,7 +230,7 @@ def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(each.failed or each.lost_tick for each in waiting) else "UPSTREAM_LATE"
     given_up = (each for each in waiting if isinstance(each, PendingParent) and each.lost_tick)
-    lost = " and ".join(parent.identifier.workflow_id for parent in given_up)
+    lost = " and ".join(parent.workflow_id for parent in given_up)
     advice = f" Mend what failed and clear that run of {lost}; when it has succeeded, clear this one." if lost else ""
     return UpstreamError(f"{code}: {what_is_missing(waiting)}.{advice}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from enum import StrEnum
 
@@ -12,6 +13,8 @@ from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.exceptions import CatalogError, SchemaEvolutionError, TableNotFoundError
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 FORGOTTEN_COMMENTS = "forgotten_comments"
 """Key in what the catalog keeps of a definition: columns whose comments are to go with the next refresh."""
@@ -61,6 +64,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
         wanted = replace(wanted, definition={**(wanted.definition or {}), FORGOTTEN_COMMENTS: forgotten})
     if wanted == entry:
         return Registration.UNCHANGED
+    _tell_of_other_workflow(identifier, entry.refresh_handler, wanted.refresh_handler)
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
 
@@ -74,6 +78,18 @@ def check_format(workspace: Workspace, identifier: TableIdentifier, known: str, 
         raise SchemaEvolutionError(
             f"{identifier} is a table of format {known}, its definition now says {wanted}. No refresh can change that in one "
             "step: drop the table (dynamic-tables drop) and refresh it again, or give the definition another name."
+        )
+
+
+def _tell_of_other_workflow(identifier: TableIdentifier, before: RefreshHandler, now: RefreshHandler) -> None:
+    earlier, current = (handler.job_detail.get("workflowId") for handler in (before, now))
+    if earlier and earlier != current:
+        log.warning(
+            "%s belonged to the DAG %s, and belongs to %s from now on. Delete the former in Airflow; if definitions still make "
+            "it, with another 'dag_id_prefix' or 'dag', let them agree: both would refresh the table.",
+            identifier,
+            earlier,
+            current,
         )
 
 

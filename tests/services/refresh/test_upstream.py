@@ -61,8 +61,8 @@ def parent_of(definitions: Definitions, parent: TableIdentifier) -> Parent:
 def look(workspace: Workspace, definitions: Definitions, parent: TableIdentifier, *failed: datetime) -> PendingParent | None:
     """How that parent looks when its runs for these ticks have failed."""
 
-    def has_given_up(table: TableIdentifier, tick: datetime) -> bool:
-        return table == parent and tick in failed
+    def has_given_up(workflow_id: str, tick: datetime) -> bool:
+        return workflow_id == parent.workflow_id and tick in failed
 
     waiting = pending(workspace, [parent_of(definitions, parent)], MARCH, has_given_up)
     return next((each for each in waiting if isinstance(each, PendingParent)), None)
@@ -109,7 +109,7 @@ def test_a_version_that_landed_although_its_run_failed_serves(workspace: Workspa
 
 
 def test_a_version_that_lands_while_airflow_is_asked_serves(workspace: Workspace, definitions: Definitions) -> None:
-    def fails_and_is_mended(_table: TableIdentifier, _tick: datetime) -> bool:
+    def fails_and_is_mended(_workflow_id: str, _tick: datetime) -> bool:
         run(workspace, request_of(definitions, DAILY, "mended", MARCH), write_numbers)
         return True
 
