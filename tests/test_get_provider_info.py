@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from airflow.plugins_manager import AirflowPlugin
 
 from airflow_dynamic_tables.get_provider_info import get_provider_info
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
@@ -29,6 +30,13 @@ def test_it_carries_the_name_of_the_distribution() -> None:
 def test_the_entry_point_leads_to_it() -> None:
     module, _, function = PROJECT["entry-points"]["apache_airflow_provider"]["provider_info"].partition(":")
     assert getattr(import_module(module), function)() == INFO
+
+
+def test_airflow_finds_the_plugin() -> None:
+    module, _, name = PROJECT["entry-points"]["airflow.plugins"]["dynamic_tables"].partition(":")
+    plugin = getattr(import_module(module), name)
+    assert (issubclass(plugin, AirflowPlugin), plugin.name) == (True, "dynamic_tables")
+    assert [listener.on_dag_run_success for listener in plugin.listeners], "or Airflow calls nothing"
 
 
 @pytest.mark.parametrize("section", ["operators", "hooks", "triggers"])

@@ -98,7 +98,7 @@ def report_missing(context: Context, workspace: Workspace) -> list[str]:
 def skip(context: Context, reason: str) -> NoReturn:
     """Skip the task, and say why where people and callbacks find it: in the log, last, and as the XCom ``skipped``.
 
-    A task cannot write a note at its run, and Airflow shows a run green whose tasks were skipped.
+    Airflow gives callbacks no reason, and shows a run green whose tasks were skipped (see ``plugins.notes``).
     """
     context["ti"].xcom_push(key="skipped", value=reason)
     log.info("Skipped: %s", reason)

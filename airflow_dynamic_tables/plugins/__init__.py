@@ -1,1 +1,1 @@
-"""What the provider info names for Airflow to load: the commands."""
+"""What Airflow loads by itself: the commands, and the note at a run. No decisions here."""

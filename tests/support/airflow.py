@@ -221,6 +221,10 @@ class Stack:
         """Runs of a DAG, oldest first."""
         return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", **params)["dag_runs"])
 
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """A run of a DAG."""
+        return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}"))
+
     def task(self, dag_id: str, run_id: str, task_id: str = "refresh") -> dict[str, Any]:
         """A task instance."""
         return dict(self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"))

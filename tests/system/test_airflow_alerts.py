@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.plugins.notes import NOTE
 from tests.support.airflow import Stack, jobs_of, until
+from tests.support.suite import missing_service
 
 pytestmark = [pytest.mark.system, pytest.mark.postgres]
 
@@ -40,6 +44,10 @@ def page(context):
 
 def ended(context):
     tell("ended", context["dag"].dag_id)
+
+
+def skipped(context):
+    tell("skipped", context["ti"].xcom_pull(key="skipped"))
 
 
 class Chat(BaseNotifier):
@@ -90,29 +98,38 @@ dynamic_tables:
         - {notifier: "alerts:Chat", arguments: {text: "{{ dag_run.dag_id }} is late", to: []}}
         - async_alerts:late
     query: SELECT x FROM naps
+  - name: often
+    on_skipped_callback: alerts:skipped
+    query: SELECT x FROM rows
 """
 
-BY_DEFAULT, KILLED = "dynamic_table__lake__alerts__by_default", "dynamic_table__lake__alerts__killed"
+BY_DEFAULT, KILLED, OFTEN = (f"dynamic_table__lake__alerts__{name}" for name in ("by_default", "killed", "often"))
 
 
-def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack) -> None:
-    airflow = stack.airflow
-    folder, told = airflow.home / "alerting", airflow.home / "told.jsonl"
+@pytest.fixture(scope="module")
+def folder(stack: Stack) -> Path:
+    """The folder of definitions and sources, with the DAGs of its tables running."""
+    airflow, folder = stack.airflow, stack.airflow.home / "alerting"
     for name, nap in (("rows", 0), ("naps", 1)):
         (folder / name).mkdir(parents=True)
         (folder / name / "rows.json").write_text(json.dumps({"x": 1, "nap": nap}) + "\n")
     (airflow.plugins / "async_alerts.py").write_text(ASYNC_ALERTS)
     (airflow.home / "dags" / "alerts.py").write_text(ALERTS)
     (folder / "tables.yaml").write_text(TABLES.replace("FOLDER", str(folder)))
-    told.touch()
+    (airflow.home / "told.jsonl").touch()
     airflow.append(LOADED)
+    until("DAGs", lambda: stack.get("/dags", dag_id_pattern="dynamic_table__lake__alerts__%")["total_entries"] == 3)
+    for dag_id in (BY_DEFAULT, KILLED, OFTEN):
+        stack.unpause(dag_id)
+    return folder
+
+
+def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, folder: Path) -> None:
+    airflow = stack.airflow
 
     def heard() -> list[Any]:
-        return [json.loads(line) for line in told.read_text().splitlines()]
+        return [json.loads(line) for line in (airflow.home / "told.jsonl").read_text().splitlines()]
 
-    until("DAGs", lambda: stack.get("/dags", dag_id_pattern="dynamic_table__lake__alerts__%")["total_entries"] == 2)
-    for dag_id in (BY_DEFAULT, KILLED):
-        stack.unpause(dag_id)
     run_id = stack.first_run(KILLED)
     killed = TableIdentifier("lake", "alerts", "killed")
     with airflow.workspace() as workspace:
@@ -138,3 +155,20 @@ def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack) 
     with airflow.workspace() as workspace:
         assert workspace.ledger.list_stages(killed) == []
     (folder / "awake").touch()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_says_that_nothing_was_refreshed_and_why(stack: Stack) -> None:
+    if not entry_points(group="airflow.plugins", name="dynamic_tables"):
+        missing_service("install this package again: its entry points are not those of pyproject.toml")
+    first = stack.first_run(OFTEN)
+    stack.until_state(OFTEN, first, "success", seconds=600)
+    run_id = stack.trigger(OFTEN, conf={"schedule_time": "2024-01-01 00:00:00"})
+    stack.until_state(OFTEN, run_id, "skipped", seconds=600)
+    until("end of the run", lambda: stack.run(OFTEN, run_id)["state"] == "success", 600)
+    assert stack.run(OFTEN, run_id)["note"] == NOTE
+    assert stack.run(OFTEN, first)["note"] is None
+    why = stack.get(f"/dags/{OFTEN}/dagRuns/{run_id}/taskInstances/refresh/xcomEntries/skipped")["value"]
+    assert "lake.alerts.often is already fresh" in why
+    told = stack.airflow.home / "told.jsonl"
+    until("callback", lambda: ["skipped", why] in [json.loads(line) for line in told.read_text().splitlines()], 600)
