@@ -45,8 +45,8 @@ def run(plan: RefreshPlan) -> None:
     """Write the planned rows, each into a file of its own, and the result."""
     (source,) = plan.sources
     # Of a table that is no JSON, only that it was read matters.
-    lines = [line for file in source.files for line in read_text(file).splitlines()] if source.format == "json" else ["{}"]
-    found = [{"x": 1, "nap": 0, **json.loads(line)} for line in lines]
+    lines = [line for file in source.files for line in read_text(file).splitlines()] if source.format == "json" else ['{"x": 1}']
+    found = [{"nap": 0, **json.loads(line)} for line in lines]
     rows = [row for row in found if _planned(plan, row)]
     columns = ("x", *plan.partition_keys)
     folder, files = Path(urlsplit(plan.data_location).path), []

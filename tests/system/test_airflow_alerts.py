@@ -83,10 +83,10 @@ defaults:
 sources:
   - {name: rows, format: json, path: FOLDER/rows, schema: "x bigint, nap bigint"}
   - {name: naps, format: json, path: FOLDER/naps, schema: "x bigint, nap bigint"}
+  - {name: lost, format: json, path: FOLDER/lost, schema: x bigint}
 dynamic_tables:
   - name: by_default
-    query: SELECT x FROM rows
-    expectations: [{row_count: {min: 2}}]
+    query: SELECT x FROM lost
   - name: killed
     on_failure_callback:
       - alerts:page
