@@ -10,13 +10,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.refresh.sources import Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, counted_formats
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
@@ -111,6 +111,8 @@ def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> Aw
         awaited = AwaitedData(str(_data_path(declared.path, entry.document.path)))
         if problem := path_problem(declared.path):
             raise ValueError(problem)
+    elif declared.rows is not None:
+        awaited = _awaited_rows(declared.source, declared.partition or "", declared.rows, named)
     else:
         identifier, source = named(declared.source)
         known = source.declaration if source is not None else None
@@ -118,6 +120,27 @@ def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> Aw
             raise ValueError(f"no metastore lists the partitions of {identifier}; await a file by its 'path' instead")
         awaited = AwaitedData(str(declared.partition), identifier)
     awaited.check()
+    return awaited
+
+
+def _awaited_rows(name: str, partition: str, least: int, named: Named) -> AwaitedData:
+    identifier, entry = named(name)
+    if entry is None or not entry.sound:
+        raise ValueError(f"the definition of {identifier} has mistakes; its rows can be counted when those are mended")
+    known = entry.declaration
+    if not isinstance(known, SourceDeclaration) or not FORMATS[known.format].counts_rows:
+        *others, last = counted_formats()
+        raise ValueError(
+            f"the rows of {identifier} cannot be counted without reading them; those of {', '.join(others)} and {last} sources "
+            "can; await a file by its 'path' instead"
+        )
+    if problem := path_problem(known.path):
+        raise ValueError(problem)
+    source = build_source(entry, known)
+    awaited = AwaitedData(partition, identifier, AwaitedRows(least, source.format, source.path))
+    if source.path is not None and (other := next((key for key in awaited.partition if key not in source.partition_keys), None)):
+        keys = ", ".join(source.partition_keys) or "none"
+        raise ValueError(f"{identifier} has no partition key {other!r} (its 'partitioned_by': {keys})")
     return awaited
 
 

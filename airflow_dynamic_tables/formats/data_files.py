@@ -149,7 +149,7 @@ def _footers(files: Sequence[StagedFile], file_format: str) -> list[_Footer]:
                 footers.append(future.result())
             except (OSError, ValueError, pa.ArrowException) as error:
                 executor.shutdown(cancel_futures=True)
-                raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
+                raise StageRejectedError(f"File {file.path} is missing or damaged: {error}") from error
         return footers
 
 

@@ -5,7 +5,7 @@ PyIceberg, pyarrow and Thrift take seconds to import, and Airflow imports the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -64,6 +64,12 @@ SOURCES: dict[tuple[str, str], Module] = {
 }
 """How tables are bound that nobody here refreshes. A format that is not here is read as a table that is refreshed here."""
 
+COUNTERS: dict[tuple[str, str], Module] = {
+    **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain.counting:count")),
+    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:count", "postgres"),
+}
+"""How rows of tables are counted that nobody here refreshes, without reading them all."""
+
 
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
     """A table of that name and format; touches nothing yet.
@@ -100,13 +106,33 @@ def bind(source: Source, stores: Sequence[Store], view: str) -> SourceBinding:
     :raises TableNotFoundError: when its catalog does not have it.
     :raises UnsupportedError: when Spark cannot read it.
     """
+    module, store = _at_home(SOURCES, source, stores)
+    binding = module.load()(source, store, view)
+    if not isinstance(binding, SourceBinding):
+        raise TypeError(f"{module.place} gives no SourceBinding")
+    return binding
+
+
+def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:
+    """Rows that a source has now, or those with some values of partition keys; counting may end at ``least``.
+
+    :param stores: what its catalog offers.
+    :raises ConfigurationError: when its catalog is of another type, or it has no such key.
+    :raises TableNotFoundError: when it is not there.
+    :raises CatalogUnavailableError: when nobody can tell.
+    """
+    module, store = _at_home(COUNTERS, source, stores)
+    rows = module.load()(source, store, partition, least)
+    if not isinstance(rows, int):
+        raise TypeError(f"{module.place} gives no number of rows")
+    return rows
+
+
+def _at_home(modules: Mapping[tuple[str, str], Module], source: Source, stores: Sequence[Store]) -> tuple[Module, Store | None]:
     for store in (None, *stores):
-        module = SOURCES.get((source.format, store.kind if store is not None else ANYWHERE))
+        module = modules.get((source.format, store.kind if store is not None else ANYWHERE))
         if module is not None:
-            binding = module.load()(source, store, view)
-            if not isinstance(binding, SourceBinding):
-                raise TypeError(f"{module.place} gives no SourceBinding")
-            return binding
+            return module, store
     catalog = source.identifier.catalog
     raise ConfigurationError(
         f"Source {source.identifier} has format {source.format}, but catalog {catalog} is not of type {source.format}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.refresh.upstream import Parent, Pending, Upstream, pending, what_is_missing
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
+
+_MOST_TEXTS_OF_DATA = 3
+"""A parent has at least four."""
 
 
 class UpstreamTrigger(BaseTrigger):
@@ -24,8 +29,8 @@ class UpstreamTrigger(BaseTrigger):
 
     The event carries nothing but the deadline: the task looks for itself.
 
-    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name and source of
-        the data that are awaited, see :func:`upstream_to_text`.
+    :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name, source and
+        rows of the data that are awaited, see :func:`upstream_to_text`.
     :param schedule_time: ISO 8601, with offset.
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
@@ -70,7 +75,7 @@ class UpstreamTrigger(BaseTrigger):
             with DynamicTableCatalogHook(self.conn_id, self.catalogs_file).get_conn() as workspace:
                 waiting = pending(
                     workspace,
-                    [_data(*texts) if len(texts) == 2 else _parent(*texts) for texts in self.parents],
+                    [_data(*texts) if len(texts) <= _MOST_TEXTS_OF_DATA else _parent(*texts) for texts in self.parents],
                     datetime.fromisoformat(self.schedule_time),
                     has_given_up,
                 )
@@ -104,7 +109,8 @@ def upstream_to_text(upstream: Iterable[Upstream]) -> list[list[str]]:
 
 
 def _data_to_text(awaited: AwaitedData) -> list[str]:
-    return [awaited.text, str(awaited.source or "")]
+    rows = [json.dumps(to_plain(awaited.rows))] if awaited.rows is not None else []
+    return [awaited.text, str(awaited.source or ""), *rows]
 
 
 def _parent_to_text(parent: Parent) -> list[str]:
@@ -119,8 +125,9 @@ def _parent_to_text(parent: Parent) -> list[str]:
     ]
 
 
-def _data(text: str, source: str) -> AwaitedData:
-    return AwaitedData(text, TableIdentifier.parse(source) if source else None)
+def _data(text: str, source: str, rows: str = "") -> AwaitedData:
+    awaited_rows = from_plain(AwaitedRows, json.loads(rows)) if rows else None
+    return AwaitedData(text, TableIdentifier.parse(source) if source else None, awaited_rows)
 
 
 def _parent(name: str, format_: str, cron: str, timezone: str, *more: str) -> Parent:

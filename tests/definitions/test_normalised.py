@@ -83,7 +83,8 @@ dynamic_tables:
   on_retry_callback: company.alerts:note
   on_skipped_callback: {notifier: "company.alerts:Chat"}
   on: {all: [often, raw.orders, "s3://bucket/a b", {name: c}]}
-  wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"}]
+  wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"},
+    {source: raw.orders, rows: 1000}, {source: raw.orders, partition: "ds={yyyy-MM-dd}", rows: 1}]
   query: SELECT amount, hh, ds FROM recent
 - {name: often, dag: shared, freshness: 3 minutes, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}

@@ -7,9 +7,9 @@ import pytest
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import FORMATS, sink_formats, source_formats
+from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats, sink_formats, source_formats
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
-from airflow_dynamic_tables.formats.registry import SOURCES, TABLES, Module, bind, is_bound, open_table
+from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, is_bound, open_table
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
 FOLDER = FolderStore("lake", "file:///warehouse")
@@ -20,9 +20,11 @@ def test_every_format_that_a_definition_may_name_is_somewhere_at_home() -> None:
     bound = {name for name, _ in SOURCES}
     assert bound | set(sink_formats()) == {name for name in source_formats() if name != "view"}
     assert bound <= FORMATS.keys()
+    assert {name for name, _ in COUNTERS} == set(counted_formats())
+    assert COUNTERS.keys() <= SOURCES.keys()
 
 
-@pytest.mark.parametrize("place", sorted({module.place for module in (*TABLES.values(), *SOURCES.values())}))
+@pytest.mark.parametrize("place", sorted({module.place for module in (*TABLES.values(), *SOURCES.values(), *COUNTERS.values())}))
 def test_every_place_is_there(place: str) -> None:
     assert callable(Module(place).load())
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from airflow.sdk._shared.module_loading import import_string
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -71,6 +76,20 @@ def test_it_fires_at_once_when_the_parent_is_fresh(parent: DynamicTable) -> None
     refresh(parent, TICK)
     deadline = datetime.now(UTC) + AN_HOUR
     assert asyncio.run(fired(trigger(parent, deadline))) == {"deadline": deadline.isoformat()}
+
+
+@pytest.mark.usefixtures("parent")
+def test_it_waits_for_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    orders = TableIdentifier("default", "raw", "orders")
+    awaited = [AwaitedData(text, orders, AwaitedRows(3, "parquet", str(tmp_path / "orders"))) for text in ("", "ds=1")]
+    texts = json.loads(json.dumps(upstream_to_text(awaited)))
+    (tmp_path / "orders" / "ds=1").mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "orders" / "a.parquet")
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "orders" / "ds=1" / "a.parquet")
+    deadline = datetime.now(UTC) + timedelta(seconds=0.5)
+    waiting = UpstreamTrigger(texts, TICK.isoformat(), deadline.isoformat(), conn_id="dynamic_tables_default", poll_interval=0.1)
+    asyncio.run(asyncio.wait_for(fired(waiting), timeout=30))
+    assert f"at most: partition ds=1 of {orders} has 2 of 3 rows." in capsys.readouterr().out
 
 
 def test_it_waits_for_the_parents_commit(parent: DynamicTable) -> None:

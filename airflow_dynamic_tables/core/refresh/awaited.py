@@ -16,14 +16,37 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitedRows:
+    """How many rows a source must have at least, and how they are counted: its format, and where its files lie if it has some."""
+
+    least: int
+    format: str
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitedData:
     """A file or folder that has to be there before a refresh, or with ``source`` a partition of that table.
 
-    ``text`` is its path or URI, or the name of the partition; in braces it has Java date patterns.
+    ``text`` is its path or URI, or the name of the partition; in braces it has Java date patterns. With ``rows``, so many have
+    to be in that partition; in the whole source when the text is empty.
     """
 
     text: str
     source: TableIdentifier | None = None
+    rows: AwaitedRows | None = None
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """The values of partition keys, or columns, that are awaited; none for a whole source."""
+        return parse_spec(self.text) if self.text else {}
+
+    @property
+    def place(self) -> str:
+        """What is looked at, as it is shown."""
+        if self.source is None:
+            return self.text
+        return f"partition {self.text} of {self.source}" if self.text else str(self.source)
 
     def check(self) -> None:
         """Check that it can be looked for.
@@ -34,7 +57,7 @@ class AwaitedData:
         if any(brace in _BRACES.sub("", self.text) for brace in "{}"):
             raise ValueError(f"{self.text!r} has a brace without its other half; braces hold a date pattern: {{yyyy-MM-dd}}")
         check_formatters({pattern: pattern for pattern in patterns})
-        if self.source is not None:
+        if self.source is not None and (self.text or self.rows is None):
             parse_spec(self.text)
 
     def due(self, schedule_time: datetime, freshness: Freshness, timezone: str) -> list[AwaitedData]:
@@ -49,7 +72,7 @@ class AwaitedData:
 
     def __str__(self) -> str:
         """As it is shown."""
-        return self.text if self.source is None else f"partition {self.text} of {self.source}"
+        return f"{self.rows.least} rows in {self.place}" if self.rows is not None else self.place
 
 
 def _filled(text: str, values: Mapping[str, str | None]) -> str:

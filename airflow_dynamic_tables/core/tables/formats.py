@@ -23,8 +23,8 @@ class TableFormat:
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
     earlier versions whole, as many as their retention says. Of a source that ``lists_partitions`` its catalog knows which ones
-    there are. ``options_of_others`` are options of Spark's reader, in lower case,
-    that no source may have, and what to do instead.
+    there are; the rows of one that ``counts_rows`` can be counted without reading them. ``options_of_others`` are options of
+    Spark's reader, in lower case, that no source may have, and what to do instead.
     """
 
     name: str
@@ -36,6 +36,7 @@ class TableFormat:
     has_columns: bool = True
     has_history: bool = False
     lists_partitions: bool = False
+    counts_rows: bool = False
     options_of_others: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,13 +64,13 @@ VIEW = "view"
 FORMATS = {
     table_format.name: table_format
     for table_format in (
-        TableFormat("parquet", Support.YES, Support.YES, file_format="parquet", has_path=True),
-        TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True),
+        TableFormat("parquet", Support.YES, Support.YES, file_format="parquet", has_path=True, counts_rows=True),
+        TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True, counts_rows=True),
         TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
         TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
         TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
-        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, options_of_others=_SERVER_OPTIONS),
+        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, counts_rows=True, options_of_others=_SERVER_OPTIONS),
         TableFormat(VIEW, source=Support.YES),
         TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),
     )
@@ -85,6 +86,11 @@ def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
 def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
     """Names of the formats that tables may have which nobody here refreshes."""
     return _names(lambda traits: traits.source is support)
+
+
+def counted_formats() -> tuple[str, ...]:
+    """Names of the formats of sources whose rows can be counted without reading them."""
+    return _names(lambda traits: traits.counts_rows)
 
 
 def _names(has_trait: Callable[[TableFormat], bool]) -> tuple[str, ...]:

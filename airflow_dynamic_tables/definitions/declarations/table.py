@@ -69,20 +69,29 @@ On = Annotated[OnDeclaration, BeforeValidator(_on), WithJsonSchema({"anyOf": [_A
 """Assets whose updates refresh a table."""
 
 
+_MOST_ROWS = 10**12
+"""How many rows a refresh may await; more are a slip of the keyboard."""
+
+
 class AwaitedDeclaration(Declaration):
-    """What has to be there before a refresh: a file or folder, or a partition of a table whose metastore lists them."""
+    """What has to be there before a refresh: a file or folder, a partition of a table whose metastore lists them, or rows."""
 
     path: Name | None = None
     """Path or URI, e.g. `s3://lake/raw/{yyyy-MM-dd}/_SUCCESS`; relative to this file."""
     source: Name | None = None
-    """A source whose metastore lists its partitions."""
+    """A source whose metastore lists its partitions, or whose rows can be counted."""
     partition: Name | None = None
     """The partition of that source, e.g. `ds={yyyy-MM-dd}`."""
+    rows: int | None = Field(default=None, ge=1, le=_MOST_ROWS)
+    """How many rows that source, or that partition of it, must have at least; of `parquet`, `orc` and `jdbc` sources."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> AwaitedDeclaration:
-        if (self.path is None) == (self.source is None) or (self.source is None) != (self.partition is None):
-            raise ValueError("what is awaited is {path: …}, or {source: …, partition: …}")
+        if self.rows is None and "rows" in self.model_fields_set:
+            raise ValueError("'rows' has no value; give one or remove the key")
+        of_source = self.partition is not None or self.rows is not None
+        if (self.path is None) == (self.source is None) or (self.source is not None) != of_source:
+            raise ValueError("what is awaited is {path: …}, or {source: …} with a partition, rows: 1000, or both")
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, quote
 from airflow_dynamic_tables.clients.postgres.tables import PostgresTable, columns_of, find_table, list_databases
@@ -10,6 +10,7 @@ from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 
 
@@ -24,14 +25,10 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
     """
     server = store.server
     path = source.identifier.path
-    missing = TableNotFoundError(f"Table (or view) {path} does not exist in catalog {store.catalog}.")
-    if path.database not in list_databases(server, server.database or "postgres"):
-        raise missing
+    _check_database(source, store)
     snapshot = server.export_snapshot(path.database)
     with server.connected(path.database) as database:
-        table = find_table(database, path.name)
-        if table is None:
-            raise missing
+        table = _table(database, source, store)
         bounds = _bounds(database, table, source.options)
     return SourceBinding(
         identifier=str(source.identifier),
@@ -55,14 +52,65 @@ def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
     )
 
 
+def count(source: Source, store: PostgresStore, partition: Mapping[str, str], least: int) -> int:
+    """Rows of a table, or those with some values in its columns; the server stops counting at ``least``.
+
+    :raises TableNotFoundError: when the table is missing.
+    :raises ConfigurationError: when a column is.
+    :raises CatalogUnavailableError: when the server cannot be reached, or a value is none of its column.
+    """
+    _check_database(source, store)
+    with store.server.connected(source.identifier.database) as database:
+        table = _table(database, source, store)
+        _types(database, table, partition)
+        conditions = []
+        values: dict[str, object] = {"least": least}
+        for number, (column, value) in enumerate(partition.items()):
+            if value == NULL_PARTITION:
+                conditions.append(f"{quote(column)} IS NULL".replace("%", "%%"))
+            else:
+                conditions.append(f"{quote(column).replace('%', '%%')} = %(value_{number})s")
+                values[f"value_{number}"] = value
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        name = table.quoted.replace("%", "%%")
+        rows = database.rows(f"SELECT count(*) AS counted FROM (SELECT 1 FROM {name}{where} LIMIT %(least)s) AS wanted", values)
+    return int(rows[0].counted)
+
+
+def _check_database(source: Source, store: PostgresStore) -> None:
+    if source.identifier.database not in list_databases(store.server, store.server.database or "postgres"):
+        raise _missing(source, store)
+
+
+def _table(database: OpenDatabase, source: Source, store: PostgresStore) -> PostgresTable:
+    table = find_table(database, source.identifier.table)
+    if table is None:
+        raise _missing(source, store)
+    return table
+
+
+def _missing(source: Source, store: PostgresStore) -> TableNotFoundError:
+    return TableNotFoundError(f"Table (or view) {source.identifier.path} does not exist in catalog {store.catalog}.")
+
+
+def _types(database: OpenDatabase, table: PostgresTable, needed: Iterable[str]) -> dict[str, str]:
+    """The columns of a table and their types.
+
+    :raises ConfigurationError: when a needed one is not among them.
+    """
+    types = {one.name: one.type for one in columns_of(database, table)}
+    for column in needed:
+        if column not in types:
+            raise ConfigurationError(f"{table.listed} has no column {column!r} to read partitions by; it has {', '.join(types)}.")
+    return types
+
+
 def _bounds(database: OpenDatabase, table: PostgresTable, options: Mapping[str, str]) -> dict[str, str]:
     """Spark's options for reading a table by strides of its partition column; none when the options name no such column."""
     column = next((value for key, value in options.items() if key.lower() == "partitioncolumn"), None)
     if column is None:
         return {}
-    types = {one.name: one.type for one in columns_of(database, table)}
-    if column not in types:
-        raise ConfigurationError(f"{table.listed} has no column {column!r} to read partitions by; it has {', '.join(types)}.")
+    types = _types(database, table, [column])
 
     # Only strides are made of them, no filters: they need not be of the same snapshot.
     name = quote(column)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
@@ -45,9 +45,14 @@ def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # no
     )
 
 
-def _state(source: Source, files: Mapping[str, Mapping[str, Any]]) -> SourceState:
+def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
+    """The folder of each file, below that of the source: the name of a partition."""
     below = len(plain_path(source.path or "").rstrip("/")) + 1
-    folders = {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
+    return {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
+
+
+def _state(source: Source, files: Mapping[str, Mapping[str, Any]]) -> SourceState:
+    folders = folders_of(source, files)
     specs = {folder: partition_of(folder) for folder in set(folders.values())}
     partitions = {folder: {key: spec[key] for key in source.partition_keys if key in spec} for folder, spec in specs.items()}
     return SourceState(

@@ -25,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     PartitionNotFoundError,
     TableNotFoundError,
 )
-from airflow_dynamic_tables.formats.registry import bind
+from airflow_dynamic_tables.formats.registry import bind, count_rows
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -41,6 +41,7 @@ CREATE TABLE "Ümläut"."a.b ""c" ("D:e" int);
 CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;
 CREATE TABLE parts (id int, ds date) PARTITION BY LIST (ds);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN ('2024-01-01');
+INSERT INTO parts VALUES (1, '2024-01-01'), (1, '2024-01-01'), (NULL, '2024-01-01');
 CREATE TABLE nothing (id int);
 CREATE TABLE odd ("50% :off" int);
 """
@@ -152,7 +153,7 @@ def test_a_scan_knows_no_password_and_finds_its_bounds(shop: str) -> None:
     assert (scan.options["numPartitions"], scan.options["dbtable"]) == ("2", '"public"."orders"')
     assert bound(catalog, path(catalog, "nothing"), {"partitionColumn": "id"}).options["lowerBound"] == "0"
     assert bound(catalog, path(catalog, "odd"), {"partitionColumn": "50% :off"}).options["upperBound"] == "0"
-    with pytest.raises(ConfigurationError, match="orders has no column 'dy' to read partitions by; it has id, day, amount"):
+    with pytest.raises(ConfigurationError, match="no column 'dy' to read partitions by; it has id, day, amount"):
         bound(catalog, path(catalog, "orders"), {"partitionColumn": "dy"})
     with pytest.raises(TableNotFoundError):
         bound(catalog, path(catalog, "customers"), {})
@@ -193,3 +194,49 @@ def test_no_password_in_an_error(url: str, error: type[Exception], message: str)
     with pytest.raises(error, match=message) as raised:
         JdbcCatalog("pg", url).open()
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "partition", "least", "rows"),
+    [
+        ("orders", {}, 1000, 30),
+        ("orders", {}, 7, 7),
+        ("orders", {"day": "2024-01-02"}, 1000, 10),
+        ("orders", {"day": "2024-01-02", "id": "01"}, 1000, 1),
+        ("orders", {"day": "2025-01-01"}, 1000, 0),
+        ("orders", {"amount": "__HIVE_DEFAULT_PARTITION__"}, 1000, 0),
+        ("big", {}, 10**12, 10),
+        ("odd", {"50% :off": "__HIVE_DEFAULT_PARTITION__"}, 3, 0),
+        ("odd", {"50% :off": "50"}, 3, 0),
+        ('Ümläut.a.b "c', {"D:e": "1"}, 3, 0),
+        ("parts", {"id": "1", "ds": "2024-01-01"}, 3, 2),
+        ("parts", {"id": "__HIVE_DEFAULT_PARTITION__"}, 3, 1),
+        ("crm.customers", {"name": "' OR true --"}, 3, 0),
+    ],
+)
+def test_rows_are_counted(catalog: JdbcCatalog, table: str, partition: dict[str, str], least: int, rows: int) -> None:
+    source = Source(TableIdentifier("pg", catalog.default_database, table), "jdbc")
+    assert count_rows(source, catalog.stores(), partition, least) == rows
+
+
+@pytest.mark.parametrize(
+    ("database", "table", "partition", "error", "message"),
+    [
+        (
+            None,
+            "orders",
+            {"dy": "1"},
+            ConfigurationError,
+            "no column 'dy' to read partitions by; it has id, day, amount",
+        ),
+        (None, "orders", {"day": "soon"}, CatalogUnavailableError, 'invalid input syntax for type date: "soon"'),
+        (None, "customers", {}, TableNotFoundError, "does not exist in catalog pg"),
+        ("nowhere", "orders", {}, TableNotFoundError, "does not exist in catalog pg"),
+    ],
+)
+def test_what_cannot_be_counted(
+    catalog: JdbcCatalog, database: str | None, table: str, partition: dict[str, str], error: type[Exception], message: str
+) -> None:
+    source = Source(TableIdentifier("pg", database or catalog.default_database, table), "jdbc")
+    with pytest.raises(error, match=message):
+        count_rows(source, catalog.stores(), partition, 1)
