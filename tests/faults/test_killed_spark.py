@@ -32,7 +32,7 @@ dynamic_tables:
 - name: revenue
   freshness: 1 day
   partitioned_by: [ds]
-  query: SELECT cast(id AS STRING) AS ds, length(reflect('java.lang.Thread', 'sleep', 1000L)) AS n FROM range(0, 4, 1, 4)
+  query: SELECT cast(id AS STRING) AS ds, bigint(length(reflect('java.lang.Thread', 'sleep', 1000L))) AS n FROM range(0, 4, 1, 4)
 """
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {})
