@@ -119,8 +119,9 @@ def test_what_began_on_sqlite_stays_there(demo_postgres: Any, home: Path, capsys
     assert f"remove {home}" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="is about root")
 def test_root_in_a_folder_of_its_own_is_told(demo_postgres: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() != 0:
+        missing_service("needs root, whom PostgreSQL refuses")
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     with demo_postgres.airflow_database(closed / "home") as session:
