@@ -73,7 +73,7 @@ _CONFIG = {
             "default": "dynamic_tables_default",
         },
         "upstream_poll_interval": {
-            "description": "Seconds between two looks at the parents a refresh waits for.\n",
+            "description": "Seconds until the first look at the parents a refresh waits for, and between two looks.\n",
             "version_added": "0.1.0",
             "type": "integer",
             "example": None,

@@ -21,7 +21,7 @@ class QuarantineTrigger(BaseTrigger):
     :param token: of the stage.
     :param conn_id: Airflow connection of the catalog.
     :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds until the first look, and between two looks.
     """
 
     def __init__(self, token: str, conn_id: str, catalogs_file: str | None = None, poll_interval: float = 30) -> None:
@@ -37,7 +37,8 @@ class QuarantineTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look, sleep, look again."""
+        """Sleep, look, sleep again; why not look first, see :meth:`.upstream.UpstreamTrigger.run`."""
+        await asyncio.sleep(self.poll_interval)
         while await asyncio.to_thread(self._is_waiting):
             await asyncio.sleep(self.poll_interval)
         yield TriggerEvent({})  # type: ignore[no-untyped-call]

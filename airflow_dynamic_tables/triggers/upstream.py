@@ -35,7 +35,7 @@ class UpstreamTrigger(BaseTrigger):
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
     :param catalogs_file: the catalogs file, if there is one.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds until the first look, and between two looks.
     """
 
     def __init__(
@@ -62,13 +62,19 @@ class UpstreamTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look, sleep, look again."""
-        while not await asyncio.to_thread(self._is_over):
-            left = (datetime.fromisoformat(self.deadline) - datetime.now(UTC)).total_seconds()
-            if left <= 0:
-                break
+        """Sleep, look, sleep again.
+
+        Not look first: the task has just looked. Airflow fails a task that is queued again before its scheduler has heard of the
+        deferral, and a scheduler with much to do hears of it late.
+        """
+        while (left := self._seconds_left()) > 0:
             await asyncio.sleep(min(self.poll_interval, left))
+            if await asyncio.to_thread(self._is_over):
+                break
         yield TriggerEvent({"deadline": self.deadline})  # type: ignore[no-untyped-call]
+
+    def _seconds_left(self) -> float:
+        return (datetime.fromisoformat(self.deadline) - datetime.now(UTC)).total_seconds()
 
     def _is_over(self) -> bool:
         try:

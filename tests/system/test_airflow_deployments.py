@@ -15,8 +15,7 @@ DEFAULTS = """
 defaults:
   catalog: lake
   database: deployed
-  retries: 1  # Airflow fails a task whose trigger fires before the scheduler has heard that it was deferred
-  retry_delay: 1 second
+  retries: 0
   freshness: 1 day
   schedule: 0 0 1 1 *
   dag_id_prefix: "${NO_SUCH_VARIABLE:-team_}"

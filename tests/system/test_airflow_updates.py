@@ -14,8 +14,7 @@ TABLES = """
 sources: [{name: awaited, format: json, path: FOLDER/awaited, schema: "x bigint, nap bigint"}]
 dynamic_tables:
   - name: lake.updates.NAME
-    retries: 1  # Airflow fails a task whose trigger fires before the scheduler has heard that it was deferred
-    retry_delay: 1 second
+    retries: 0
     freshness: 1 day
     schedule: SCHEDULE
     on: [ON]
