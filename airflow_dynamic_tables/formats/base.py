@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 
 
@@ -30,6 +30,9 @@ class CommitRequest:
     ``partition_keys`` and ``comment`` are those of the definition. ``rebuild`` is what the commit may change of columns and
     partition keys that the rows do not fit, in the same step.
     ``data_timestamp`` is the time up to which the table is fresh now; ``None``, or one older than the table's, leaves it be.
+
+    With ``follows`` nothing is replaced: the rows are added to those that the stream returned up to that position, and
+    ``partitions`` are the ones that get some. ``position`` is how far the table is of a stream then; without it, of none.
     """
 
     result: RefreshResult
@@ -39,6 +42,8 @@ class CommitRequest:
     partitions: PartitionSet = WHOLE_TABLE
     comment: str | None = None
     rebuild: Rebuild = Rebuild.NOTHING
+    position: StreamPosition | None = None
+    follows: StreamPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,10 @@ class StagedTable(ABC):
         every attempt; what it raises ends the commit. A commit that landed before returns its version again.
 
         :raises StageRejectedError: when the stage is not what the result says, or its schema is illegal.
-        :raises CommitRejectedError: when it surely did not land.
+        :raises CommitRejectedError: when it surely did not land, above all because the table is not where the batch of a stream
+            follows.
         :raises CommitUnknownError: when nobody knows.
+        :raises UnsupportedError: when it is of a stream, and this format cannot add rows in one step.
         """
 
     def restore(self, number: int, before_publish: Callable[[], None]) -> Version:  # noqa: ARG002
@@ -162,10 +169,12 @@ class LakeTable(ABC):
     """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
-    of a commit; then somebody has to say ``atomicity: none``.
+    of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as the
+    batches of a stream do.
     """
 
     is_atomic: ClassVar[bool] = True
+    can_add: ClassVar[bool] = False
 
     @abstractmethod
     def stage(self, token: str) -> StagedTable:
@@ -187,6 +196,13 @@ class LakeTable(ABC):
         """The version that was committed last, if its rows are not the table's any more though nothing of ours took its place.
 
         That can be where a table has no compare-and-swap that other engines use, too.
+        """
+        return None
+
+    def position(self) -> StreamPosition | None:
+        """How far the table is of the stream that its rows are of.
+
+        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody can tell.
         """
         return None
 

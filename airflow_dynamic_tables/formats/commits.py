@@ -18,7 +18,13 @@ from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Rebuild
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, DynamicTableError, StageRejectedError
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    CommitUnknownError,
+    DynamicTableError,
+    StageRejectedError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.formats.base import CommitRequest
 
 TOKEN = "dynamic-tables.token"
@@ -87,12 +93,16 @@ def fresh_until(wanted: datetime | None, current: Version | None) -> datetime | 
     return max(times).astimezone(UTC) if times else None
 
 
-def check_result(request: CommitRequest, token: str, stage: str) -> None:
+def check_result(request: CommitRequest, token: str, stage: str, *, can_add: bool = False) -> None:
     """Check that a result is of that token and stage and within its plan.
 
+    :param can_add: whether the format can add rows in one step.
     :raises StageRejectedError: says what is wrong.
+    :raises UnsupportedError: when it is of a stream, and the format cannot.
     """
     result = request.result
+    if request.position is not None and not can_add:
+        raise UnsupportedError("Batches of a stream add rows in one step, which this format cannot; use format iceberg.")
     if result.token != token:
         raise StageRejectedError(f"The result is of token {shown(result.token)}, not of {token}.")
     if request.partitions.is_empty:

@@ -1,4 +1,4 @@
-"""A version: what one commit made of a table."""
+"""A version: what one commit made of a table; and how far a table is of a stream whose batches make versions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ class Version:
     committed_at: datetime
     sources: Mapping[str, str] = field(default_factory=dict)
     partitions: PartitionSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """The last batch of a stream that made a version of a table, which holds what the stream returned up to it.
+
+    ``stream`` is new whenever a stream begins from nothing, ``batch`` counts up in it from 0. ``offsets`` is a digest of what the
+    batch read, by which it is told from another of the same number.
+    """
+
+    stream: str
+    batch: int
+    offsets: str
 
 
 def recorded(partitions: PartitionSet) -> PartitionSet | None:

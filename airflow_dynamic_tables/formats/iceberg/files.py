@@ -171,12 +171,12 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
 
     PyIceberg's own overwrite reads every manifest three times and never lets go of one, so that each commit of a table would
     take longer than the one before. Here each is read once, those that list no file any more are left out, and small ones are
-    merged.
+    merged. When nothing is planned to go, files are only added, and no manifest is read.
     """
 
     def __init__(self, transaction: Transaction, io: FileIO, planned: PartitionSet, summary: dict[str, str]) -> None:
-        exists = transaction.table_metadata.current_snapshot() is not None
-        super().__init__(Operation.OVERWRITE if exists else Operation.APPEND, transaction, io, snapshot_properties=summary)
+        only_adds = planned.is_empty or transaction.table_metadata.current_snapshot() is None
+        super().__init__(Operation.APPEND if only_adds else Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
         self._kept: list[ManifestFile] = []
         self._thinned: list[tuple[int, list[ManifestEntry]]] = []
         self._removed: list[ManifestEntry] = []
@@ -186,6 +186,9 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
+        if planned.is_empty:
+            self._kept = manifests
+            return
         executor = ExecutorFactory.get_or_create()
         specs = metadata.specs()
         schema = metadata.schema()

@@ -1,8 +1,10 @@
-"""Earlier versions of an Iceberg table: restored, forgotten, and the files that nothing refers to any more deleted."""
+"""Earlier versions of an Iceberg table, restored and forgotten; and how far of a stream the table is by what was done since."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from pyiceberg.exceptions import CommitFailedException
@@ -21,8 +23,9 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE, Retention
 from airflow_dynamic_tables.core.tables.schema import evolve
+from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
-from airflow_dynamic_tables.formats.commits import TOKEN
+from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder, UpdatedAt, next_ms
 
@@ -30,6 +33,10 @@ _ATTEMPTS = 5
 
 _METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
 """Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
+
+
+_STREAM = "dynamic-tables.stream"
+"""Property of a table with how far it is of a stream, and the snapshot that this is true of."""
 
 
 class RestoreFiles(InOrder["RestoreFiles"]):
@@ -138,3 +145,36 @@ def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequ
             raise CatalogUnavailableError(f"Cannot forget versions of {path} in catalog {store.catalog}: {error}") from error
         return len(chosen)
     raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; its old versions go next time.")
+
+
+def position(table: Table | None) -> StreamPosition | None:
+    """How far a table is of the stream that its rows are of; ``None`` when they are of none, or somebody changed them since."""
+    if table is None or (text := table.properties.get(_STREAM)) is None:
+        return None
+    try:
+        recorded = json.loads(text)
+        made = recorded.pop("snapshot")
+        then = StreamPosition(**recorded)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None  # anybody may write properties
+    snapshot = table.current_snapshot()
+    while snapshot is not None and str(snapshot.snapshot_id) != made:
+        if not _keeps_rows(snapshot):
+            return None
+        # Not along the lineage: of a snapshot that was forgotten nobody knows what it did.
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+    return then if snapshot is not None else None
+
+
+def _keeps_rows(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the rows of the one before: it rewrote files, or keeps a commit from landing."""
+    is_rewritten = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+    return is_rewritten or FENCE in tables.told(snapshot)
+
+
+def remember_position(transaction: Transaction, position: StreamPosition | None, snapshot_id: int) -> None:
+    """Write into the properties of the table how far of a stream it is with the snapshot that a transaction makes."""
+    if position is not None:
+        transaction.set_properties({_STREAM: json.dumps({**asdict(position), "snapshot": str(snapshot_id)}, sort_keys=True)})
+    elif _STREAM in transaction.table_metadata.properties:
+        transaction.remove_properties(_STREAM)

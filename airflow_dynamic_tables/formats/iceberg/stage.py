@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, describe
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, describe
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -38,7 +38,7 @@ from airflow_dynamic_tables.formats.commits import (
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.creation import PREVIOUS_METADATA, load_or_make
 from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles, read_footers, staged_partition
-from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles
+from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
 from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
 
@@ -113,23 +113,36 @@ class IcebergStagedTable(StagedTable):
 
     def _transaction(self, table: Table, request: CommitRequest) -> Transaction:
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
-        check_result(request, self._token, self._folder(table))
+        check_result(request, self._token, self._folder(table), can_add=True)
+        self._check_position(table, request)
         is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
         transaction = self._evolution(table, request)
         added = self._data_files(transaction, table.io, request)
         summary = self._summary(table, request)
         producer: ReplaceFiles | AllFiles = (
-            ReplaceFiles(transaction, table.io, request.partitions, summary)
+            ReplaceFiles(transaction, table.io, NO_PARTITIONS if request.follows else request.partitions, summary)
             if is_kept
             else AllFiles(transaction, table.io, summary)
         )
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
+        remember_position(transaction, request.position, producer.snapshot_id)
         for file in added:
             producer.append_data_file(file)
         producer.commit()
         if not is_kept:
             transaction.forget_keys()
         return transaction
+
+    def _check_position(self, table: Table, request: CommitRequest) -> None:
+        """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
+
+        :raises CommitRejectedError: when the table holds something else.
+        """
+        if request.follows is not None and position(table) != request.follows:
+            raise CommitRejectedError(
+                f"{self._path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
+                "another refresh or somebody else changed its rows, or the batch is there already."
+            )
 
     def _restoration(self, table: Table, number: int) -> Transaction:
         old = kept_version(tables.versions(table), number, self._path)
@@ -143,6 +156,7 @@ class IcebergStagedTable(StagedTable):
                 f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh. {error}"
             ) from error
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
+        remember_position(transaction, None, producer.snapshot_id)
         producer.commit()
         return transaction
 

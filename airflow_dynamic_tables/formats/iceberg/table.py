@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import TableLayout
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
@@ -29,7 +29,7 @@ from airflow_dynamic_tables.formats.base import (
     kept_version,
 )
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.history import due, expire
+from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 class IcebergTable(LakeTable):
     """A table of an Iceberg catalog."""
+
+    can_add = True
 
     def __init__(self, store: IcebergStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - no choice
         self._store = store
@@ -62,6 +64,10 @@ class IcebergTable(LakeTable):
         """See :meth:`LakeTable.layout`."""
         table = tables.load(self._store, self._path)
         return tables.layout(table) if table is not None and not tables.is_new(table) else None
+
+    def position(self) -> StreamPosition | None:
+        """See :meth:`LakeTable.position`."""
+        return position(tables.load(self._store, self._path))
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`."""
