@@ -26,6 +26,7 @@ from airflow_dynamic_tables.dags_support.declared import (
     DEFAULT_ARGS,
     Access,
     configured_poll_interval,
+    configured_threshold,
     load_every,
     said,
     task_settings,
@@ -134,7 +135,8 @@ def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
 
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     scope = names_scope(os.environ, access.catalogs_file)
-    definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ))
+    threshold = configured_threshold()
+    definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
     tables = [table for table in definitions.topological() if table.workflow_id == dag_id and not not_supported_yet(table)]
     if not tables:
         return []

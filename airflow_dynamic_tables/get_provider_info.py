@@ -79,6 +79,14 @@ _CONFIG = {
             "example": None,
             "default": "30",
         },
+        "freshness_threshold": {
+            "description": "Tables that are to be fresher than this, and declare no refresh mode, are refreshed all the time. "
+            "Empty: what DYNAMIC_TABLES_FRESHNESS_THRESHOLD says, else 30 minutes.\n",
+            "version_added": "0.2.0",
+            "type": "string",
+            "example": "10 minutes",
+            "default": "",
+        },
         "spark_history_server": {
             "description": "Address of Spark's history server. When the job of a task ended, the link to Spark leads there; "
             "without an address, it leads to YARN's page of the job, or nowhere.\n",

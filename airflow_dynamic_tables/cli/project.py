@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.names import named_identifier, named_table, names_scope
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
+from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file, threshold_in
 
 
 def find_definitions(arguments: Namespace) -> Path | None:
@@ -52,8 +54,7 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
     One broken definition must not keep anybody from looking after the other tables.
     """
-    path = definitions_path(arguments)
-    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed_in(os.environ))
+    defined, mistakes = _load(arguments, definitions_path(arguments))
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes
@@ -64,10 +65,24 @@ def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
     path = find_definitions(arguments)
     if path is None:
         return None
-    defined, mistakes = load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed_in(os.environ))
+    defined, mistakes = _load(arguments, path)
     if name in defined.tables:
         return True
     return None if mistakes else False
+
+
+def _load(arguments: Namespace, path: Path) -> tuple[Definitions, tuple[Mistake, ...]]:
+    allowed = allowed_in(os.environ)
+    return load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed, threshold=threshold(arguments))
+
+
+def threshold(arguments: Namespace) -> Freshness:
+    """The freshness below which tables that say nothing else are refreshed all the time.
+
+    Airflow's, when Airflow runs the command, which then brings ``installed_threshold``. Else the environment's.
+    """
+    installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)
+    return installed() if installed else threshold_in(os.environ)
 
 
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:

@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_dynamic_tables.core.identifiers import split_name
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
 from airflow_dynamic_tables.dags_support.executors import executor_settings
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
@@ -21,7 +22,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionErro
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.services.names import named_table, names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.settings import allowed_in
+from airflow_dynamic_tables.services.settings import allowed_in, parse_threshold, threshold_in
 
 DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """What holds for the tasks of a table where neither its definition nor anybody else says so."""
@@ -68,6 +69,15 @@ def configured_poll_interval() -> float:
     return float(conf.get("dynamic_tables", "upstream_poll_interval", fallback="30"))
 
 
+def configured_threshold() -> Freshness:
+    """The freshness below which tables that say nothing else are refreshed all the time, as Airflow is configured.
+
+    :raises ConfigurationError: when that is no length of time.
+    """
+    text = str(conf.get("dynamic_tables", "freshness_threshold", fallback=""))
+    return parse_threshold("[dynamic_tables] freshness_threshold", text) if text.strip() else threshold_in(os.environ)
+
+
 def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -> tuple[DynamicTable, Definitions]:
     """A table, and the definitions that its refresh needs. With a warm cache nothing else is read.
 
@@ -89,7 +99,9 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
         raise ConfigurationError(f"table={name!r}: {error}.") from error
     if is_full:
         scope = names_scope(os.environ, catalogs_file)
-        needed = load_table_definitions(Path(definitions), name, scope=scope, allowed=allowed_in(os.environ))
+        threshold = configured_threshold()
+        allowed = allowed_in(os.environ)
+        needed = load_table_definitions(Path(definitions), name, scope=scope, allowed=allowed, threshold=threshold)
         if (table := needed.table(name)) is not None:
             return refreshable(table), needed
     every, mistakes = load_every(definitions, catalogs_file)
@@ -105,7 +117,8 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
 def load_every(definitions: str | Path, catalogs_file: Path | None) -> tuple[Definitions, tuple[Mistake, ...]]:
     """All definitions that are fine, and all mistakes; parameters as for :func:`look_up`."""
     scope = names_scope(os.environ, catalogs_file)
-    return load_sound_definitions(Path(definitions), scope=scope, allowed=allowed_in(os.environ))
+    threshold = configured_threshold()
+    return load_sound_definitions(Path(definitions), scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
 
 
 def refreshable(table: DynamicTable) -> DynamicTable:

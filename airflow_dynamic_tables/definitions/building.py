@@ -247,7 +247,7 @@ def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:
     """Refresh mode and freshness of a table, and why."""
     mode = declared.refresh_mode or entry.defaults.refresh_mode or "auto"
     freshness = declared.freshness or entry.defaults.freshness
-    return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None)
+    return decide(RefreshMode(mode.upper()), Freshness.parse(freshness) if freshness else None, entry.threshold)
 
 
 def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:

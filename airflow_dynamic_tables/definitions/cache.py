@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,8 @@ from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.judging import judge
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
@@ -41,7 +43,8 @@ Loaded = tuple[Definitions, tuple[Mistake, ...]]
 class Tree:
     """The files of one definitions path as they are now; ``stamps`` tell whether one has changed.
 
-    ``variables`` are those of the environment that were read with them, once they are known.
+    ``scope``, ``allowed`` and ``threshold`` are what the installation says besides. ``variables`` are those of the environment
+    that were read with them, once they are known.
     """
 
     path: Path
@@ -49,19 +52,20 @@ class Tree:
     files: tuple[Path, ...]
     stamps: tuple[_Stamp, ...]
     allowed: Allowed = EVERYTHING
+    threshold: Freshness = FRESHNESS_THRESHOLD
     variables: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str], allowed: Allowed = EVERYTHING) -> Tree:
+    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str], allowed: Allowed, threshold: Freshness) -> Tree:
         """Look at every file, without reading any."""
         files = tuple(files)
-        return cls(path, scope, files, tuple(map(_stamp, map(str, files))), allowed)
+        return cls(path, scope, files, tuple(map(_stamp, map(str, files))), allowed, threshold)
 
     def including(self, files: Iterable[Path], variables: Mapping[str, str | None]) -> Tree:
         """The same with more files, and the variables of the environment, that decide the result."""
         more = tuple(files)
         stamps = self.stamps + tuple(map(_stamp, map(str, more)))
-        return Tree(self.path, self.scope, self.files + more, stamps, self.allowed, variables)
+        return replace(self, files=self.files + more, stamps=stamps, variables=variables)
 
 
 def _stamp(path: str) -> _Stamp:
@@ -236,7 +240,8 @@ def _versions() -> str:
 
 
 def _tree_file(tree: Tree) -> str:
-    return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *tree.scope, repr(tree.allowed))}.jsonl"
+    given = (*tree.scope, repr(tree.allowed), str(tree.threshold))
+    return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *given)}.jsonl"
 
 
 def _definitions(tables: Iterable[DynamicTable], sources: Iterable[Source]) -> Definitions:

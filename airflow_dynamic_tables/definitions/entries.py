@@ -8,6 +8,8 @@ from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
@@ -63,7 +65,8 @@ class Defaults:
 class Entry:
     """One table, view or source as declared, without the keys in ``dropped``, which are wrong themselves.
 
-    ``sound`` is false when it has mistakes already. ``root`` is the file or folder of all definitions.
+    ``sound`` is false when it has mistakes already. ``root`` is the file or folder of all definitions. Tables that are to be
+    fresher than ``threshold``, and say nothing else, are refreshed all the time.
     """
 
     identifier: TableIdentifier
@@ -76,6 +79,7 @@ class Entry:
     sound: bool
     dropped: frozenset[str] = frozenset()
     root: Path = Path()
+    threshold: Freshness = FRESHNESS_THRESHOLD
 
     @property
     def file(self) -> str:

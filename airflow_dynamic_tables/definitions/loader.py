@@ -12,6 +12,8 @@ from pathlib import Path
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, is_defaults_file
 from airflow_dynamic_tables.exceptions import DefinitionError
@@ -28,6 +30,7 @@ def load_definitions(
     *,
     scope: Scope = DEFAULT_SCOPE,
     allowed: Allowed = EVERYTHING,
+    threshold: Freshness = FRESHNESS_THRESHOLD,
     cache: Cache | None = None,
     spark: SparkParser | None = None,
 ) -> Definitions:
@@ -35,12 +38,15 @@ def load_definitions(
 
     :param scope: catalog and database of names that leave them out, in files that set no default.
     :param allowed: what queries may do besides SQL.
+    :param threshold: tables that are to be fresher, and say nothing else, are refreshed all the time.
     :param cache: where earlier results are kept; by default the user's cache folder.
     :param spark: decides what is SQL; without it, what we can read is.
     :raises DefinitionError: with all mistakes of all files.
     :raises ConfigurationError: when Spark's parser does not answer.
     """
-    definitions, mistakes = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache, spark=spark)
+    definitions, mistakes = load_sound_definitions(
+        path, scope=scope, allowed=allowed, threshold=threshold, cache=cache, spark=spark
+    )
     if mistakes:
         raise DefinitionError(mistakes)
     return definitions
@@ -51,6 +57,7 @@ def load_sound_definitions(
     *,
     scope: Scope = DEFAULT_SCOPE,
     allowed: Allowed = EVERYTHING,
+    threshold: Freshness = FRESHNESS_THRESHOLD,
     cache: Cache | None = None,
     spark: SparkParser | None = None,
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
@@ -62,7 +69,7 @@ def load_sound_definitions(
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
-    tree = Tree.scan(path, found.files, scope, allowed)
+    tree = Tree.scan(path, found.files, scope, allowed, threshold)
     result = cache.load(tree) if spark is None else None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
@@ -71,7 +78,7 @@ def load_sound_definitions(
 
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
         variables = Variables(os.environ)
-        result, files = read(path, tree.files, scope, analyse, allowed, variables)
+        result, files = read(tree, analyse, variables)
         if spark is None:
             cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
@@ -79,7 +86,13 @@ def load_sound_definitions(
 
 
 def load_task_definitions(
-    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
+    path: Path,
+    workflow_id: str,
+    *,
+    scope: Scope = DEFAULT_SCOPE,
+    allowed: Allowed = EVERYTHING,
+    threshold: Freshness = FRESHNESS_THRESHOLD,
+    cache: Cache | None = None,
 ) -> Definitions:
     """What the refreshes of a workflow need: its tables, the sources and the dynamic tables they read or may read.
 
@@ -87,31 +100,43 @@ def load_task_definitions(
     Parameters as for :func:`load_definitions`.
     """
     cache = cache or Cache.of_user()
-    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope, allowed), workflow_id)
+    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope, allowed, threshold), workflow_id)
     if cached is not None:
         return cached
-    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
+    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
     return every.part_for(every.of_workflow(workflow_id))
 
 
 def load_table_definitions(
-    path: Path, name: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
+    path: Path,
+    name: str,
+    *,
+    scope: Scope = DEFAULT_SCOPE,
+    allowed: Allowed = EVERYTHING,
+    threshold: Freshness = FRESHNESS_THRESHOLD,
+    cache: Cache | None = None,
 ) -> Definitions:
     """As :func:`load_task_definitions`, for the table of that full name."""
     cache = cache or Cache.of_user()
-    cached = cache.load_table(Tree.scan(path, find_files(path).files, scope, allowed), name)
+    cached = cache.load_table(Tree.scan(path, find_files(path).files, scope, allowed, threshold), name)
     if cached is not None:
         return cached
-    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, cache=cache)
+    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
     tables = [table for table in every.tables.values() if str(table.identifier) == name]
     return every.part_for(tables)
 
 
 def load_table_for_task(
-    path: Path, workflow_id: str, *, scope: Scope = DEFAULT_SCOPE, allowed: Allowed = EVERYTHING, cache: Cache | None = None
+    path: Path,
+    workflow_id: str,
+    *,
+    scope: Scope = DEFAULT_SCOPE,
+    allowed: Allowed = EVERYTHING,
+    threshold: Freshness = FRESHNESS_THRESHOLD,
+    cache: Cache | None = None,
 ) -> DynamicTable | None:
     """The table that is alone in that workflow; see :func:`load_task_definitions`."""
-    definitions = load_task_definitions(path, workflow_id, scope=scope, allowed=allowed, cache=cache)
+    definitions = load_task_definitions(path, workflow_id, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
     return next(iter(definitions.of_workflow(workflow_id)), None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
-from airflow_dynamic_tables.core.refresh.allowed import Allowed
+from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
@@ -46,8 +46,7 @@ class _Reader:
     ``folders`` has the defaults of each folder that says some, for all files below it.
     """
 
-    root: Path
-    fallback: tuple[str, str]
+    tree: Tree
     variables: Variables
     folders: dict[Path, Defaults] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
@@ -140,7 +139,7 @@ class _Reader:
         declaration, mistakes = self._declared(model, item, document, location)
         self.mistakes.add(mistakes)
         said = defaults.declaration
-        scope = (said.catalog or self.fallback[0], said.database or self.fallback[1])
+        scope = (said.catalog or self.tree.scope[0], said.database or self.tree.scope[1])
         name = item.get("name") if isinstance(item, dict) else None
         try:
             identifier = (
@@ -162,7 +161,8 @@ class _Reader:
         if isinstance(declaration, TableDeclaration):
             sound = sound and defaults.broken is None
         dropped = defaults.dropped | _dropped(item, declaration)
-        self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, self.root))
+        given = (self.tree.path, self.tree.threshold)
+        self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, *given))
 
     def _declared(
         self, model: type[_Model], data: object, document: Document, location: Location
@@ -199,7 +199,7 @@ class _Reader:
         return self._query_file(document, (*location, "query_file"), str(getattr(declaration, "query_file", "")))
 
     def _query_file(self, document: Document, location: Location, name: str) -> tuple[QueryText | None, list[Mistake]]:
-        folder = self.root if self.root.is_dir() else document.path.parent
+        folder = self.tree.path if self.tree.path.is_dir() else document.path.parent
         file = document.path.parent / name
         try:
             if not file.resolve().is_relative_to(folder.resolve()):
@@ -220,9 +220,7 @@ def _dropped(data: object, declaration: Declaration) -> set[str]:
     return set(data) - kept if isinstance(data, dict) else set()
 
 
-def read(
-    path: Path, files: Iterable[Path], fallback: tuple[str, str], analyse: Analyse, allowed: Allowed, variables: Variables
-) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
+def read(tree: Tree, analyse: Analyse, variables: Variables) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
     """Read all files: what is fine, all mistakes in order, and the query files that were read too.
 
     :param variables: gives what stands for ``${NAME}``, and keeps what was asked for.
@@ -230,11 +228,11 @@ def read(
 
     def analyse_allowed(query: str) -> Analysis:
         analysis = analyse(query)
-        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, allowed)))
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, tree.allowed)))
 
-    reader = _Reader(path, fallback, variables)
+    reader = _Reader(tree, variables)
     # What holds for a folder has to be known before its files are read.
-    for file in sorted(files, key=lambda file: not is_defaults_file(file.name)):
+    for file in sorted(tree.files, key=lambda file: not is_defaults_file(file.name)):
         with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
             if is_defaults_file(file.name):
                 reader.read_defaults(file)
@@ -242,6 +240,6 @@ def read(
                 reader.read_file(file)
             else:
                 reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])
-    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), allowed)
+    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), tree.allowed)
     definitions = resolver.resolve()
     return (definitions, reader.mistakes.in_order()), reader.query_files

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 if TYPE_CHECKING:
+    from airflow_dynamic_tables.core.schedule.freshness import Freshness
     from airflow_dynamic_tables.services.settings import Settings
 
 
@@ -62,6 +63,7 @@ def _runner(function: str) -> Callable[[Any], None]:
         from airflow_dynamic_tables.runners.environment import variables_set
 
         arguments.installed_settings = _settings_of_the_dags
+        arguments.installed_threshold = _threshold_of_the_dags
         # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
             code = execute(getattr(arguments, "function", None) or function, arguments)
@@ -78,3 +80,11 @@ def _settings_of_the_dags(catalogs_file: Path | None) -> Settings:
     # Airflow logs to stdout, where only the output of the command may stand.
     with redirect_stdout(sys.stderr):
         return DynamicTableCatalogHook(configured_connection(), catalogs_file).settings()
+
+
+def _threshold_of_the_dags() -> Freshness:
+    """The one that the DAGs are made with, so that the commands show the refresh modes that tables have there."""
+    from airflow_dynamic_tables.dags_support.declared import configured_threshold
+
+    with redirect_stdout(sys.stderr):
+        return configured_threshold()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from airflow_dynamic_tables.clients.connections import Connections, environment_connections
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 
@@ -60,6 +62,25 @@ def allowed_in(environ: Mapping[str, str]) -> Allowed:
         return Allowed.parse(environ.get("DYNAMIC_TABLES_ALLOW") or "")
     except ValueError as error:
         raise ConfigurationError(f"DYNAMIC_TABLES_ALLOW: {error}.") from error
+
+
+def threshold_in(environ: Mapping[str, str]) -> Freshness:
+    """The freshness below which ``DYNAMIC_TABLES_FRESHNESS_THRESHOLD`` has tables refreshed all the time that say nothing else.
+
+    :raises ConfigurationError: when it is no length of time.
+    """
+    return parse_threshold("DYNAMIC_TABLES_FRESHNESS_THRESHOLD", environ.get("DYNAMIC_TABLES_FRESHNESS_THRESHOLD") or "")
+
+
+def parse_threshold(setting: str, text: str) -> Freshness:
+    """That threshold as a setting has it; the default one when it is empty.
+
+    :raises ConfigurationError: when it is no length of time; names the setting.
+    """
+    try:
+        return Freshness.parse(text) if text.strip() else FRESHNESS_THRESHOLD
+    except ValueError as error:
+        raise ConfigurationError(f"{setting}: {error}.") from error
 
 
 def find_catalogs_file(definitions: Path) -> Path | None:

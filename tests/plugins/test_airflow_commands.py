@@ -75,6 +75,23 @@ def test_success_returns(parser: DefaultHelpParser, capsys: pytest.CaptureFixtur
     assert '"$schema"' in capsys.readouterr().out
 
 
+def test_modes_are_those_of_the_dags(
+    parser: DefaultHelpParser, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text("dynamic_tables:\n- {name: a, freshness: 1 hour, query: SELECT 1 AS x}\n")
+    monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__FRESHNESS_THRESHOLD", "1 day")
+    command = ["plan", "--output", "json", "--definitions", str(tmp_path), "--schedule-time", "2024-01-01 00:00:00"]
+    arguments = parser.parse_args(["dynamic-tables", *command])
+    assert arguments.func(arguments) is None
+    airflows = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("DYNAMIC_TABLES_FRESHNESS_THRESHOLD", "2 hours")
+    assert main(command) == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert [plan["reason"] for plan in (*airflows, *ours)] == [
+        f"freshness 1 hour is below the threshold of {threshold}" for threshold in ("1 day", "2 hours")
+    ]
+
+
 def ledger_of_the_dags(folder: Path) -> str:
     """A ledger with one refresh in it, as DAGs with a connection of their own write it."""
     url = f"sqlite:///{folder}/shared/state.db"

@@ -8,10 +8,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope
+from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope, threshold
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
@@ -26,8 +26,10 @@ from airflow_dynamic_tables.services.settings import allowed_in
 def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     path = definitions_path(arguments)
+    names, allowed = scope(arguments, path), allowed_in(os.environ)
+    load = partial(load_definitions, path, scope=names, allowed=allowed, threshold=threshold(arguments))
     try:
-        defined, judge = _parsed(path, scope(arguments, path), None if arguments.without_spark else SparkParser.installed())
+        defined, judge = _parsed(load, None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:
         print(error)
         return FAILED
@@ -39,19 +41,17 @@ def validate(arguments: Namespace) -> int:
     return OK
 
 
-def _parsed(path: Path, names: tuple[str, str], spark: SparkParser | None) -> tuple[Definitions, str]:
+def _parsed(load: Callable[..., Definitions], spark: SparkParser | None) -> tuple[Definitions, str]:
     """The definitions, and who read their queries: Spark's own parser where there is one."""
-    allowed = allowed_in(os.environ)
     if spark is not None:
         try:
             with spark:
-                loaded = load_definitions(path, scope=names, allowed=allowed, spark=spark)
-                return loaded, f"Spark {spark.version} can parse their queries."
+                return load(spark=spark), f"Spark {spark.version} can parse their queries."
         except (ConfigurationError, DefinitionError):
             if spark.failure is None:
                 raise
         print(f"{spark.failure} Queries are checked without it.", file=sys.stderr)
-    return load_definitions(path, scope=names, allowed=allowed), "Their queries were not parsed by Spark."
+    return load(), "Their queries were not parsed by Spark."
 
 
 def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments

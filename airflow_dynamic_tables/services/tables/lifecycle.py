@@ -65,6 +65,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     if wanted == entry:
         return Registration.UNCHANGED
     _tell_of_other_workflow(identifier, entry.refresh_handler, wanted.refresh_handler)
+    _tell_of_other_mode(table, entry.refresh_handler)
     catalog.alter_table(path, wanted)
     return Registration.ALTERED
 
@@ -91,6 +92,13 @@ def _tell_of_other_workflow(identifier: TableIdentifier, before: RefreshHandler,
             earlier,
             current,
         )
+
+
+def _tell_of_other_mode(table: DynamicTable, before: RefreshHandler) -> None:
+    """Told once, by whoever writes the new mode into the catalog; rows, versions and readers stay as they are."""
+    earlier = before.actual_refresh_mode
+    if earlier is not table.mode:
+        log.warning("%s changes from %s to %s: %s.", table.identifier, earlier, table.mode, table.mode_reason)
 
 
 def _forgotten_comments(entry: CatalogDynamicTable, table: DynamicTable) -> list[str]:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import restored
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, is_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.pyarrow_job import write_numbers
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 CATALOGS = {"sql": None, "memory": "catalogs: [{name: lake, type: memory}]"}
@@ -33,14 +39,14 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worksp
         yield opened
 
 
-def numbers(folder: Path, more: str = "") -> DynamicTable:
+def numbers(folder: Path, more: str = "", threshold: Freshness = FRESHNESS_THRESHOLD) -> DynamicTable:
     """The table as YAML that says a little more means it."""
     path = folder / "sales.yaml"
     path.write_text(
         "defaults: {catalog: lake, database: sales}\n"
         f"dynamic_tables: [{{name: numbers, freshness: 1 day, query: SELECT 1 AS x{more}}}]\n"
     )
-    return load_definitions(path, cache=Cache(None)).tables[NUMBERS]
+    return load_definitions(path, threshold=threshold, cache=Cache(None)).tables[NUMBERS]
 
 
 def entry(workspace: Workspace) -> CatalogDynamicTable:
@@ -114,3 +120,34 @@ def test_what_runs_is_not_initialized_again(workspace: Workspace, tmp_path: Path
     create(workspace, numbers(tmp_path), JobState.RUNNING)
     assert create(workspace, numbers(tmp_path)) is Registration.UNCHANGED
     assert entry(workspace).refresh_handler.job_state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.SUSPENDED])
+def test_another_threshold_switches_the_mode_and_is_told_once(
+    workspace: Workspace, tmp_path: Path, state: JobState, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch, always = numbers(tmp_path), numbers(tmp_path, threshold=Freshness.parse("2 days"))
+    create(workspace, batch, state)
+    told: list[str] = []
+    for table, before, now, why in (
+        (always, "FULL", "CONTINUOUS", "freshness 1 day is below the threshold of 2 days"),
+        (batch, "CONTINUOUS", "FULL", "freshness 1 day is not below the threshold of 30 minutes"),
+    ):
+        assert [create(workspace, table) for _ in range(2)] == [Registration.ALTERED, Registration.UNCHANGED]
+        told.append(f"lake.sales.numbers changes from {before} to {now}: {why}.")
+        assert [message for message in caplog.messages if "changes from" in message] == told
+        handler = entry(workspace).refresh_handler
+        assert (handler.actual_refresh_mode, handler.job_state) == (now, state), "only a command suspends or resumes"
+        assert handler.job_detail["workflowId"] == table.workflow_id, "the same DAG, with another schedule"
+
+
+def test_a_switch_keeps_rows_and_history(tmp_path: Path) -> None:
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
+        batch = numbers(tmp_path)
+        run(workspace, RefreshRequest(batch, {}, datetime(2024, 1, 1, tzinfo=UTC), "t1", "test"), write_numbers)
+        lake_table = workspace.table(NUMBERS, batch.format)
+        before = (lake_table.versions(), lake_table.sample(9), entry(workspace).location)
+        for threshold in ("2 days", "30 minutes"):
+            create(workspace, numbers(tmp_path, threshold=Freshness.parse(threshold)))
+            assert (lake_table.versions(), lake_table.sample(9), entry(workspace).location) == before
+        assert [refresh.token for refresh in workspace.ledger.list_refreshes(NUMBERS)] == ["t1"]
