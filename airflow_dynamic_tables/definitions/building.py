@@ -16,6 +16,8 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
+from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, counted_formats
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
@@ -46,11 +48,19 @@ def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
         path=_data_path(declared.path, entry.document.path),
         partition_keys=declared.partitioned_by,
         schema=declared.schema_,
-        options=declared.options,
+        options={option: value for option, value in declared.options.items() if not is_ours(option)},
         comment=declared.comment,
+        watermark=read_watermark(declared.options, _complete_when(declared)) if declared.watermark else None,
         file=entry.document.path,
         line=entry.document.line(entry.location),
     )
+
+
+def _complete_when(declared: SourceDeclaration) -> CompleteWhen:
+    """What says that a partition is whole; by itself the metastore where there is one, and a marker where there is none."""
+    if declared.complete_when is not None:
+        return declared.complete_when
+    return CompleteWhen(WholeBy.METASTORE) if FORMATS[declared.format].lists_partitions else CompleteWhen()
 
 
 def _data_path(path: str | None, file: Path) -> str | None:

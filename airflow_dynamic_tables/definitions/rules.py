@@ -14,7 +14,12 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.streaming import source_options
+from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as COMMIT_OPTIONS
+from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
+from airflow_dynamic_tables.core.streaming.watermarks import WholeBy
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (
     Named,
@@ -45,6 +50,32 @@ def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mista
             yield entry.document.key_mistake((*entry.location, "options", option), problem)
     if problem := path_problem(declared.path):
         yield entry.mistake("path", problem)
+    if entry.dropped.isdisjoint({"watermark", "options", "complete_when", "partitioned_by"}):
+        yield from _watermark_mistakes(entry, declared)
+
+
+def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mistake]:
+    traits = FORMATS[declared.format]
+    for option, problem in source_options.option_problems(declared.options, declared.partitioned_by or None):
+        place = (*entry.location, "options", option)
+        unknown = option not in source_options.OPTIONS
+        yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
+    if declared.watermark is None:
+        needs = "takes effect only with 'watermark: source'; add that, or remove it"
+        for option in filter(source_options.OPTIONS.__contains__, declared.options):
+            yield entry.document.key_mistake((*entry.location, "options", option), f"{option!r} {needs}")
+        if declared.complete_when is not None:
+            yield entry.mistake("complete_when", f"'complete_when' {needs}")
+    elif not (traits.has_path or traits.lists_partitions):
+        yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for")
+    elif traits.has_path and not declared.partitioned_by:
+        yield entry.mistake("watermark", "a watermark needs partitions; name their keys under 'partitioned_by'")
+    else:
+        if source_options.INTERVAL not in declared.options:
+            message = f"a watermark needs option '{source_options.INTERVAL}': how much time a partition holds, e.g. 1 hour"
+            yield entry.mistake("watermark", message)
+        if traits.has_path and declared.complete_when is not None and declared.complete_when.by is WholeBy.METASTORE:
+            yield entry.mistake("complete_when", "no metastore knows the partitions of a folder; use {file: _SUCCESS}")
 
 
 def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> Iterator[Mistake]:
@@ -55,6 +86,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _calendar_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
+        yield from _commit_mistakes(entry, declared)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
     if expansion is not None:
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
@@ -158,6 +190,19 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
         yield entry.mistake("options", str(error))
     except ValueError:
         pass  # told at its option already
+
+
+def _commit_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """What is wrong with the options of partition commit; an unknown one stands at its key."""
+    for option, problem in commit_problems(declared.options):
+        place = (*entry.location, "options", option)
+        yield (
+            entry.mistake("options", problem, option) if option in COMMIT_OPTIONS else entry.document.key_mistake(place, problem)
+        )
+    used = next(filter(COMMIT_OPTIONS.__contains__, declared.options), None)
+    if used is not None and not formatters(entry, declared):
+        message = f"{used!r} needs time partitions: give a partition key option 'partition.fields.<key>.date-formatter'"
+        yield entry.document.key_mistake((*entry.location, "options", used), message)
 
 
 def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:

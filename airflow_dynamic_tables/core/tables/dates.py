@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -140,6 +141,37 @@ def _floor(time: datetime, grain: int) -> datetime:
 def formatted(time: datetime, pattern: str) -> str:
     """A time as a Java date pattern of the letters y M d H m s names it."""
     return "".join(_field(time, letters) if letters else text for letters, text in _tokens(pattern))
+
+
+def parsed(text: str, pattern: str) -> datetime:
+    """The time, naive, that a Java date pattern of the letters y M d H m s names so; fields that it lacks are the first ones.
+
+    :raises ValueError: when the text is none.
+    """
+    fields = _fields(text, pattern)
+    if not fields:
+        raise ValueError(f"{text!r} is no date as {pattern!r} writes it")
+    return datetime(**{"month": 1, "day": 1, **fields})  # type: ignore[arg-type]  # noqa: DTZ001 - wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class TimePartition:
+    """A partition that date formatters name: its spec, and the time of its rows, on the wall, without ``end``."""
+
+    spec: Mapping[str, str]
+    start: datetime
+    end: datetime
+
+
+def partitions_within(first: datetime, end: datetime, formatters: Mapping[str, str]) -> Iterator[TimePartition]:
+    """The partitions that have rows of a stretch of time, in order; formatters must name some.
+
+    :param first: naive, as ``end``, which is not within.
+    """
+    grain = max(_FIELDS.index(letters[0]) for pattern in formatters.values() for letters, _ in _tokens(pattern) if letters)
+    for start in _range(_floor(first, grain), end, grain):
+        spec = {column: formatted(start, pattern) for column, pattern in formatters.items()}
+        yield TimePartition(spec, start, _floor(start + _STEPS[grain], grain))
 
 
 def check_dates(spec: Mapping[str, str | None], formatters: Mapping[str, str]) -> None:

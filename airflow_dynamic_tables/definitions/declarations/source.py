@@ -2,14 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
+from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
 from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Support, source_formats
 from airflow_dynamic_tables.core.tables.type_parsing import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
 from airflow_dynamic_tables.exceptions import UnsupportedError
+
+_KINDS = ("file", "quiet", "class")
+
+
+def _complete_when(value: object) -> CompleteWhen:
+    if value == WholeBy.METASTORE:
+        return CompleteWhen(WholeBy.METASTORE)
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise ValueError("'complete_when' is metastore, {file: _SUCCESS}, {quiet: 10 minutes} or {class: module:Class}")
+    kind, told_by = next(iter(value.items()))
+    if kind not in _KINDS:
+        raise ValueError(f"{kind!r} tells nothing; use metastore or one of {', '.join(_KINDS)}{did_you_mean(str(kind), _KINDS)}")
+    if not isinstance(told_by, str):
+        raise ValueError(f"{kind!r} needs a text")
+    if kind == "quiet":
+        return CompleteWhen(WholeBy.QUIET, "", _quiet(told_by))
+    if kind == "class" and not is_class_path(told_by):
+        raise ValueError(f"{told_by!r} is no class; write module:Class")
+    if kind == "file" and (not told_by.strip() or "/" in told_by):
+        raise ValueError(f"{told_by!r} is no name of a file in the folder of a partition; write for example _SUCCESS")
+    return CompleteWhen(WholeBy(kind), told_by)
+
+
+def _quiet(text: str) -> timedelta:
+    try:
+        return Freshness.parse(text).period
+    except ValueError:
+        raise ValueError(f"{text!r} is no length of time; write for example '10 minutes'") from None
+
+
+_COMPLETE_WHEN = {
+    "anyOf": [
+        {"const": "metastore"},
+        *(
+            {"type": "object", "properties": {kind: {"type": "string"}}, "required": [kind], "additionalProperties": False}
+            for kind in _KINDS
+        ),
+    ]
+}
+
+Complete = Annotated[CompleteWhen, BeforeValidator(_complete_when), WithJsonSchema(_COMPLETE_WHEN, mode="validation")]
+"""What says that a partition is whole."""
 
 
 class SourceDeclaration(Declaration):
@@ -26,7 +74,11 @@ class SourceDeclaration(Declaration):
     schema_: Name | None = Field(default=None, alias="schema")
     """Columns as Spark DDL, e.g. `id bigint, name string`; left out, Spark infers them."""
     options: Options = Field(default_factory=dict)
-    """Options of Spark's reader, e.g. `header: true`."""
+    """Options of Spark's reader, e.g. `header: true`; those of a watermark, e.g. `partition.time-interval: 1 hour`."""
+    watermark: Literal["source"] | None = None
+    """`source`: only whole partitions are read, in order; each moves the watermark to its end."""
+    complete_when: Complete | None = None
+    """What says that a partition is whole: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
     comment: str | None = None
     """What the table is, for readers."""
 

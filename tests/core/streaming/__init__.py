@@ -1,0 +1,1 @@
+"""Partition time, watermarks, batches, partition commit."""

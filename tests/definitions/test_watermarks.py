@@ -1,0 +1,160 @@
+"""Watermarks of sources and partition commit of tables: what may be written, what it means, what is a mistake and where."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
+from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, PartitionOrder, PartitionWatermark, WholeBy
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import DefinitionError
+
+TABLES = """\
+defaults: {catalog: lake, database: sales}
+sources:
+- name: raw.events
+  format: parquet
+  path: /data/events
+  partitioned_by: [pt_day, pt_hour]
+  watermark: source
+  options:
+    mergeSchema: true
+    partition.time-extractor.timestamp-pattern: $pt_day $pt_hour:00:00
+    partition.time-interval: 1h
+dynamic_tables:
+- name: per_hour
+  freshness: 1 hour
+  partitioned_by: [ds]
+  options:
+    partition.fields.ds.date-formatter: yyyy-MM-dd
+  query: SELECT pt_day AS ds, count(*) AS n FROM raw.events GROUP BY pt_day
+"""
+
+
+def source(tmp_path: Path, *changes: tuple[str, str], cache: Cache | None = None) -> Source:
+    text = TABLES
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "tables.yaml").write_text(text)
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=cache or Cache(None))
+    return definitions.sources[TableIdentifier("lake", "raw", "events")]
+
+
+def mistake(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    with pytest.raises(DefinitionError) as error:
+        source(tmp_path, *changes)
+    return "\n".join(str(one).partition("tables.yaml:")[2] for one in error.value.mistakes)
+
+
+def test_what_is_ours_does_not_reach_sparks_reader(tmp_path: Path) -> None:
+    read = source(tmp_path)
+    assert read.options == {"mergeSchema": "true"}
+    assert read.watermark == PartitionWatermark(timedelta(hours=1), TimeExtractor("$pt_day $pt_hour:00:00"))
+    assert read.watermark.complete == CompleteWhen(WholeBy.FILE, "_SUCCESS")
+
+
+def test_a_cached_definition_is_the_same(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", settled=timedelta())
+    change = ("watermark: source", "watermark: source\n  complete_when: {quiet: 10 minutes}")
+    assert source(tmp_path, change, cache=cache) == source(tmp_path, change, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("{file: _DONE}", CompleteWhen(WholeBy.FILE, "_DONE")),
+        ("{quiet: 10 minutes}", CompleteWhen(WholeBy.QUIET, "", timedelta(minutes=10))),
+        ("{class: 'company.lake:Whole'}", CompleteWhen(WholeBy.CLASS, "company.lake:Whole")),
+    ],
+)
+def test_what_says_that_a_partition_is_whole(tmp_path: Path, written: str, meant: CompleteWhen) -> None:
+    watermark = source(tmp_path, ("watermark: source", f"watermark: source\n  complete_when: {written}")).watermark
+    assert watermark is not None
+    assert watermark.complete == meant
+
+
+def test_a_table_of_a_metastore_is_whole_by_it(tmp_path: Path) -> None:
+    there = ("  format: parquet\n  path: /data/events\n  partitioned_by: [pt_day, pt_hour]\n", "  format: hive\n")
+    watermark = source(tmp_path, there).watermark
+    assert watermark is not None
+    assert watermark.complete.by is WholeBy.METASTORE
+
+
+def test_all_options(tmp_path: Path) -> None:
+    more = """partition.time-interval: INTERVAL '1' HOUR
+    partition.time-extractor.kind: Custom
+    partition.time-extractor.class: company.lake:Extractor
+    streaming-source.partition-order: create-time
+    streaming-source.consume-start-offset: 2021-03-19 10:00:00
+    streaming-source.monitor-interval: 30 s"""
+    pattern = "    partition.time-extractor.timestamp-pattern: $pt_day $pt_hour:00:00\n"
+    assert source(tmp_path, ("partition.time-interval: 1h", more), (pattern, "")).watermark == PartitionWatermark(
+        timedelta(hours=1),
+        TimeExtractor(class_path="company.lake:Extractor"),
+        order=PartitionOrder.CREATED,
+        start="2021-03-19 10:00:00",
+        monitor_interval=timedelta(seconds=30),
+    )
+
+
+INTERVAL = "partition.time-interval: 1h"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("watermark: source", "watermark: sauce", "7:14: "),
+        ("    partition.time-interval: 1h\n", "", "7:14: a watermark needs option 'partition.time-interval'"),
+        ("time-interval", "time-intervall", "11:5: a source has no option 'partition.time-intervall'; did you mean"),
+        ("1h", "soon", "11:30: 'soon' is no length of time"),
+        ("$pt_day $", "$pt_dya $", "10:49: $pt_dya is no partition key of this source; did you mean 'pt_day'?"),
+        ("  watermark: source\n", "", "10:5: 'partition.time-interval' takes effect only with 'watermark: source'"),
+        ("  partitioned_by: [pt_day, pt_hour]\n", "", "6:14: a watermark needs partitions"),
+        ("watermark: source", "watermark: source\n  complete_when: metastore", "8:18: no metastore knows"),
+        ("watermark: source", "watermark: source\n  complete_when: {fiel: x}", "8:18: 'fiel' tells nothing"),
+        ("watermark: source", "watermark: source\n  complete_when: {class: nothing}", "'nothing' is no class"),
+        (INTERVAL, INTERVAL + "\n    streaming-source.partition-order: by-name", "12:39: 'by-name' is no order of partitions"),
+        (INTERVAL, INTERVAL + "\n    partition.time-extractor.kind: custom", "12:36: kind 'custom' needs option"),
+        (
+            INTERVAL,
+            INTERVAL + "\n    partition.time-extractor.class: a:B",
+            "it is used with 'partition.time-ext",
+        ),
+        (INTERVAL, INTERVAL + "\n    partition.time-extractor.timestamp-formatter: yyyy hh", "write 'HH'"),
+        (INTERVAL, INTERVAL + "\n    streaming-source.consume-start-offset: yesterday", "'yesterday' is no partition"),
+        ("format: parquet\n  path: /data/events", "format: iceberg", "a source of format iceberg has no partitions to look for"),
+    ],
+)
+def test_mistakes_of_a_source_have_a_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert told in mistake(tmp_path, (old, new))
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("trigger: watermark", "18:36: 'watermark' is no trigger; use process-time | partition-time"),
+        ("tirgger: process-time", "18:5: a table has no option 'sink.partition-commit.tirgger'; did you mean"),
+        ("delay: later", "18:34: 'later' is no length of time"),
+        ("policy.kind: succes-file", "'succes-file' is no policy; use metastore | success-file | custom; did you mean"),
+        ("policy.kind: custom", "policy 'custom' needs option"),
+        ("policy.class: company:Policy", "it is used by policy 'custom' only"),
+        ("success-file.name: done", "'done' is no name of a marker"),
+        ("watermark-time-zone: Berlin", "there is no time zone 'Berlin'"),
+    ],
+)
+def test_mistakes_of_a_table_have_a_place(tmp_path: Path, option: str, told: str) -> None:
+    formatter = "partition.fields.ds.date-formatter: yyyy-MM-dd"
+    assert told in mistake(tmp_path, (formatter, f"{formatter}\n    sink.partition-commit.{option}"))
+
+
+def test_partition_commit_needs_time_partitions(tmp_path: Path) -> None:
+    formatter = "partition.fields.ds.date-formatter: yyyy-MM-dd"
+    told = mistake(tmp_path, (formatter, "sink.partition-commit.delay: 1 h"))
+    assert "needs time partitions" in told
