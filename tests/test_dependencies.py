@@ -18,6 +18,7 @@ PACKAGE = ROOT / "airflow_dynamic_tables"
 MODULES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 
 BROUGHT_BY = {
+    "grpc": "pyspark",
     "hive_metastore": "pyiceberg",
     "py4j": "pyspark",
     "pyarrow": "pyiceberg",

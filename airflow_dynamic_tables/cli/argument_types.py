@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from datetime import datetime
 
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
 from airflow_dynamic_tables.core.tables.partitions import parse_spec
 
@@ -40,6 +42,23 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is no whole number above zero")
     return int(text)
+
+
+def idle_time(text: str) -> int | None:
+    """Parse a length of time such as ``15 minutes`` to seconds, ``never`` to ``None``."""
+    if text.strip().lower() == "never":
+        return None
+    try:
+        return Freshness.parse(text).seconds
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no length of time; write for example '15 minutes', or never") from error
+
+
+def local_master(text: str) -> str:
+    """Check that a Spark master is this machine: ``local``, ``local[4]``, ``local[*]``."""
+    if not re.fullmatch(r"local(\[(\*|\d+)\])?", text):
+        raise ArgumentTypeError(f"{text!r} is not this machine; write for example local[4], or local[*] for all its cores")
+    return text
 
 
 def calling(function: str) -> type[argparse.Action]:

@@ -199,6 +199,49 @@ COMMANDS: tuple[Command | Group, ...] = (
     ),
     *CATALOG_COMMANDS,
     Group(
+        "spark",
+        "a Spark server on this machine that stays warm between refreshes",
+        (
+            Command(
+                "start",
+                "start it, or find the one that runs",
+                f"{_PACKAGE}.spark.start_server",
+                (
+                    Argument(
+                        ("--idle",),
+                        "end it after so long without use, or never (default: 15 minutes)",
+                        {"metavar": "TIME", "type": argument_types.idle_time, "default": "15 minutes"},
+                    ),
+                    Argument(
+                        ("--master",),
+                        "how many cores it takes, e.g. local[2] (default: local[*], all)",
+                        {"metavar": "URL", "type": argument_types.local_master, "default": "local[*]"},
+                    ),
+                    Argument(("--driver-memory",), "memory of its Java, e.g. 4g (default: Spark's own)", {"metavar": "SIZE"}),
+                    *STATE,
+                    OUTPUT,
+                ),
+                "Start Spark's Connect server for this user and state on this machine, or find the one that runs. Options count "
+                "when it is started. It asks for a random token, listens on loopback only, and ends when nobody uses it for "
+                "long. One that does not answer any more is ended first.",
+            ),
+            Command(
+                "stop",
+                "end it with everything that it runs",
+                f"{_PACKAGE}.spark.stop_server",
+                STATE,
+                "End the server with everything that it runs; killed when it does not end by itself within 20 seconds.",
+            ),
+            Command(
+                "status",
+                "show whether it runs, where, and since when nobody uses it",
+                f"{_PACKAGE}.spark.show_server",
+                (*STATE, OUTPUT),
+                "Show the server: running, stopped, hung (it does not answer) or died. Exits with 1 for the last two.",
+            ),
+        ),
+    ),
+    Group(
         "db",
         "the databases of ledger and catalogs",
         (

@@ -28,7 +28,7 @@ def application_zip() -> Path:
     files = [file for file in files if file.parent != _PACKAGE or file.name in ("__init__.py", "exceptions.py", "redaction.py")]
     content = {str(file.relative_to(_PACKAGE.parent)): file.read_bytes() for file in files}
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
-    target = _private_folder() / f"airflow_dynamic_tables-{digest}.zip"
+    target = private_folder() / f"airflow_dynamic_tables-{digest}.zip"
     if not target.exists():
         half = target.with_suffix(f".{os.getpid()}.writing")
         with zipfile.ZipFile(half, "w") as archive:
@@ -38,7 +38,7 @@ def application_zip() -> Path:
     return target
 
 
-def _private_folder() -> Path:
+def private_folder() -> Path:
     """A folder of this user's below the temporary one.
 
     :raises ConfigurationError: when somebody else made it first: the job would run what they put there.

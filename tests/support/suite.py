@@ -50,6 +50,7 @@ GROUPS = {
         "tests/faults/test_rivals.py",
         "tests/formats/hive/",
         "tests/jobs/",
+        "tests/runners/local/",
         "tests/scripts/",
         "tests/services/refresh/test_hive_",
         "tests/services/stages/test_hive_",

@@ -1,0 +1,1 @@
+"""Spark's own Connect server on this machine, started and stopped for real."""

@@ -1,0 +1,188 @@
+"""One server for a user and a state: started once, found, private, ended when nobody uses it, replaced when it hangs or dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.clients.processes import Process, started
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
+from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
+from airflow_dynamic_tables.runners.local.health import answered_version
+from airflow_dynamic_tables.runners.local.server import State, running, start, status, stop
+
+SECONDS = 120
+"""How long a condition may take to come true."""
+
+DATABASE = "sqlite:////nowhere/state.db"
+
+
+@pytest.fixture(scope="module")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The temporary folder of every process here; whatever server is left at the end is ended."""
+    path = tmp_path_factory.mktemp("local")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(path))
+        patch.setenv("TMPDIR", str(path))
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield path
+        stop(ServerFolder.of(DATABASE))
+
+
+@pytest.fixture
+def folder(temporary: Path) -> ServerFolder:
+    """That of a server which the tests of this module share: whoever needs one that runs starts it, or finds it."""
+    assert Path(tempfile.gettempdir()) == temporary
+    return ServerFolder.of(DATABASE)
+
+
+@pytest.fixture
+def idle_folder(temporary: Path) -> ServerFolder:
+    """That of another state, whose server nobody starts."""
+    assert Path(tempfile.gettempdir()) == temporary
+    folder = ServerFolder.of("another")
+    folder.forget()
+    return folder
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def process_of(folder: ServerFolder) -> Process:
+    process = folder.process()
+    assert process is not None
+    return process
+
+
+def command(*words: str) -> list[str]:
+    module = "airflow_dynamic_tables.cli.main"
+    return [sys.executable, "-m", module, "spark", *words, "--database-url", DATABASE]
+
+
+@pytest.mark.spark
+def test_two_starts_at_once_make_one_server_that_status_shows_and_stop_ends_with_its_family(folder: ServerFolder) -> None:
+    stop(folder)
+    starts = [subprocess.Popen(command("start", "-o", "json"), stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    shown = [json.loads(one.communicate()[0]) for one in starts]
+    assert [one.returncode for one in starts] == [0, 0]
+    assert shown[0]["pid"] == shown[1]["pid"] == process_of(folder).pid
+    assert shown[0]["state"] == "running"
+    assert shown[0]["spark_version"].startswith("4.")
+
+    looked = subprocess.run(command("status", "-o", "json"), capture_output=True, text=True, check=True)
+    assert {**json.loads(looked.stdout), "age_seconds": 0} == {**shown[0], "age_seconds": 0, "idle_seconds": 0}
+
+    family = process_of(folder).session()
+    assert len(family) > 1
+    assert subprocess.run(command("stop"), capture_output=True, check=True).returncode == 0
+    assert not any(member.is_alive for member in family)
+    assert status(folder).state is State.STOPPED
+    assert not stop(folder)
+
+
+@pytest.mark.spark
+def test_nobody_else_reads_the_token_or_gets_in_without_it(folder: ServerFolder) -> None:
+    server, _ = start(folder, Options())
+    files = [folder.path, *folder.path.rglob("*")]
+    assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files if file.parent in (folder.path, folder.path.parent)} == {
+        0
+    }
+
+    lines = b"".join(file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists())
+    assert str(folder.work).encode() in lines
+    assert server.token.encode() not in lines
+    assert server.token not in folder.log.read_text() + repr(server)
+
+    assert answered_version(server.port, server.token, 5) is not None
+    assert answered_version(server.port, "guessed", 5) is None
+    listening = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True).stdout
+    ours = {line.split()[1] for line in listening.splitlines() if f":{server.port:04X} " in line and " 0A " in line}
+    assert ours in ({f"0100007F:{server.port:04X}"}, {f"0000000000000000FFFF00000100007F:{server.port:04X}"})
+
+
+@pytest.mark.spark
+def test_one_that_hangs_is_told_and_replaced_by_whoever_needs_it(folder: ServerFolder) -> None:
+    server, _ = start(folder, Options())
+    process = process_of(folder)
+    process.signal(signal.SIGSTOP)
+    assert status(folder).state is State.HUNG
+    another, is_new = start(folder, Options(), answer_seconds=1)
+    assert is_new
+    assert not process.is_alive
+    assert another.token != server.token
+    assert answered_version(another.port, another.token, 5) is not None
+
+
+@pytest.mark.spark
+def test_one_that_was_killed_is_told_and_the_next_one_ends_when_nobody_uses_it(folder: ServerFolder) -> None:
+    start(folder, Options())
+    process = process_of(folder)
+    process.signal(signal.SIGKILL)
+    until(lambda: not process.is_alive)
+    assert status(folder).state is State.DIED
+    assert running(folder) is None
+
+    start(folder, Options(idle_seconds=3))
+    watcher = folder.process("watcher")
+    assert watcher is not None
+    watcher.signal(signal.SIGKILL)
+    until(lambda: folder.process("watcher") is None)
+    _, is_new = start(folder, Options())  # brings another watcher
+    assert not is_new
+    last = process_of(folder)
+    until(lambda: not last.is_alive)
+    assert status(folder).state is State.STOPPED
+
+
+def test_a_process_id_that_another_process_got_is_not_the_server(idle_folder: ServerFolder) -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        line = Path(f"/proc/{stranger.pid}/stat").read_text()
+        (idle_folder.path / "process").write_text(line.replace(started(stranger.pid) or "", "17"))
+        idle_folder.write(Server(1, "token", Options(), datetime.now(UTC)))
+        assert status(idle_folder).state is State.DIED
+        assert not stop(idle_folder)
+        Process(stranger.pid, "17").signal(signal.SIGKILL)
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+@pytest.mark.parametrize("garbage", ["", "{", "[]", '{"port": "x"}', "1 (java) S"])
+def test_files_full_of_garbage_are_no_server(idle_folder: ServerFolder, garbage: str) -> None:
+    for name in ("server.json", "process", "watcher", "used"):
+        (idle_folder.path / name).write_text(garbage)
+    assert status(idle_folder).state is State.STOPPED
+    assert running(idle_folder) is None
+    assert not stop(idle_folder)
+
+
+def test_whoever_waits_for_another_start_does_not_wait_for_ever(idle_folder: ServerFolder) -> None:
+    with idle_folder.locked(1), pytest.raises(ConflictError), idle_folder.locked(0.2):
+        pass
+
+
+@pytest.mark.spark
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(idle_folder: ServerFolder) -> None:
+    with pytest.raises(ConfigurationError, match="did not start"):
+        start(idle_folder, Options(driver_memory="plenty"))
+    assert status(idle_folder).state is State.STOPPED
+    assert idle_folder.process() is None
+
+
+def test_users_and_states_do_not_meet(idle_folder: ServerFolder) -> None:
+    assert ServerFolder.of("one").path != idle_folder.path
+    assert str(os.getuid()) in idle_folder.path.parent.name
