@@ -38,7 +38,7 @@ def parser() -> DefaultHelpParser:
 def test_every_command_is_there() -> None:
     (group,) = get_cli_commands()
     assert [command.name for command in group.subcommands] == [command.name for command in COMMANDS]
-    assert [command.name for command in group.subcommands if isinstance(command, GroupCommand)] == ["db"]
+    assert [command.name for command in group.subcommands if isinstance(command, GroupCommand)] == ["spark", "db"]
 
 
 def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytest.CaptureFixture[str]) -> None:
