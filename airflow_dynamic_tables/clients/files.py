@@ -65,6 +65,13 @@ def open_file(uri: str) -> Any:
     return system.open(path, "rb")
 
 
+def create_file(uri: str) -> Any:
+    """Open a new file for writing bytes, making its folders."""
+    system, path = file_system(uri)
+    system.makedirs(path.rpartition("/")[0], exist_ok=True)
+    return system.open(path, "wb")
+
+
 def exists(uri: str) -> bool:
     """Whether there is such a file or folder.
 

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
+from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,21 @@ class StagedTable(ABC):
         """
         raise UnsupportedError(f"Version {number} cannot be restored: this format keeps no earlier versions.")
 
+    def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:  # noqa: ARG002
+        """Make few files of many small ones, in one step that is no version; otherwise as :meth:`commit`.
+
+        :return: ``None`` when nothing could be made one, so that nothing was published.
+        :raises StageRejectedError: when that cannot be done without changing a row.
+        """
+        raise UnsupportedError(f"The small files of {partitions} stay as they are: this format does not compact.")
+
     @abstractmethod
     def outcome(self) -> Version | None:
         """The version this token's commit made, looked up in the table's own metadata; ``None`` when it did not land.
 
         That the token is not there proves nothing: other engines make tables forget snapshots. A commit landed also when the
-        table still refers to a file of the stage; its number is 0 when nobody knows it any more.
+        table still refers to a file of the stage; its number is 0 when nobody knows it any more, or when it was a compaction,
+        which is no version.
 
         :raises CatalogUnavailableError: when the metadata cannot be read.
         """
@@ -241,6 +251,10 @@ class LakeTable(ABC):
         :raises TableNotFoundError: when there is no such table.
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
+
+    def scattered(self, limits: Limits) -> list[PartitionSet]:  # noqa: ARG002
+        """Partitions with too many small files, those together that one compaction takes; none where it cannot compact."""
+        return []
 
     def expire(
         self,

@@ -42,6 +42,9 @@ PARTITIONS = "dynamic-tables.partitions"
 FENCE = "dynamic-tables.fence"
 """Property of a snapshot that is no version: it keeps the commit of that token from landing."""
 
+COMPACTION = "dynamic-tables.compaction"
+"""Property of a snapshot that is no version: the same rows as before in fewer files, made by that token."""
+
 ATTEMPTS = 10
 """How often something is looked at while others change the same table."""
 

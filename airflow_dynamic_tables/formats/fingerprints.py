@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 
 from airflow_dynamic_tables.clients.files import fingerprint
@@ -21,6 +22,38 @@ def fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict
     for spec, file in files:
         groups.setdefault(tuple(spec.items()), []).append(file)
     return {describe(dict(spec)): fingerprint(dict(sorted(group, key=_name))) for spec, group in groups.items()}
+
+
+_MERGED = re.compile(r"(?:.*/)?merged-([0-9a-f]{32})-\d+\.parquet", re.DOTALL)
+_MODULUS = 1 << 128
+
+
+def name_of_merged(files: Iterable[File], number: int) -> str:
+    """The name of a file that holds the rows of these: it says which they are, so that nobody takes the rows for new ones.
+
+    :param number: of the file among those that are written at once.
+    """
+    return f"merged-{_sum(files):032x}-{number}.parquet"
+
+
+def lasting_fingerprints(files: Iterable[tuple[Mapping[str, str | None], File]]) -> dict[str, str]:
+    """As :func:`fingerprints`, of files that are never rewritten in place; the same when some of them were merged into others."""
+    groups: dict[tuple[tuple[str, str | None], ...], list[File]] = {}
+    for spec, file in files:
+        groups.setdefault(tuple(spec.items()), []).append(file)
+    return {describe(dict(spec)): f"rows:{_sum(group):032x}" for spec, group in groups.items()}
+
+
+def _sum(files: Iterable[File]) -> int:
+    """A number of some files: that of a merged file is the sum of those that it was made of."""
+    return sum(map(_number, files)) % _MODULUS
+
+
+def _number(file: File) -> int:
+    name, told = file
+    if made := _MERGED.fullmatch(name):
+        return int(made[1], 16)
+    return int.from_bytes(hashlib.sha256(f"{name}\0{told.get('size')}".encode()).digest()[:16])
 
 
 def schema_digest(columns: str) -> str:

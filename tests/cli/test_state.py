@@ -93,7 +93,7 @@ def test_an_empty_history_says_so(dynamic_tables: Run) -> None:
 
 def test_gc_with_nothing_to_do(dynamic_tables: Run) -> None:
     swept = json.loads(dynamic_tables("gc", "-o", "json").out)
-    nothing = {"expired": 0, "deleted_files": 0, "deleted_bytes": 0, "pruned": 0}
+    nothing = {"compacted_files": 0, "expired": 0, "deleted_files": 0, "deleted_bytes": 0, "pruned": 0}
     assert swept == {"aborted": [], "completed": [], "kept": [], "failed": [], **nothing}
     assert dynamic_tables("gc").code == 0
 

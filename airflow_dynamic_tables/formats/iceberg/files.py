@@ -25,6 +25,8 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
@@ -174,19 +176,26 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
     merged. When nothing is planned to go, files are only added, and no manifest is read.
     """
 
+    least_to_merge: int | None = None
+    """How many small manifests become one; ``None`` for what the table says."""
+
     def __init__(self, transaction: Transaction, io: FileIO, planned: PartitionSet, summary: dict[str, str]) -> None:
         only_adds = planned.is_empty or transaction.table_metadata.current_snapshot() is None
         super().__init__(Operation.APPEND if only_adds else Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
         self._kept: list[ManifestFile] = []
         self._thinned: list[tuple[int, list[ManifestEntry]]] = []
         self._removed: list[ManifestEntry] = []
-        self._sort_out(planned)
+        self._planned = planned
+        self._sort_out()
 
-    def _sort_out(self, planned: PartitionSet) -> None:
+    def _is_replaced(self, file: DataFile, spec: PartitionSpec, schema: Schema) -> bool:
+        return self._planned.covers(partition(file, spec, schema))
+
+    def _sort_out(self) -> None:
         metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
-        if planned.is_empty:
+        if self._planned.is_empty:
             self._kept = manifests
             return
         executor = ExecutorFactory.get_or_create()
@@ -194,7 +203,7 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         schema = metadata.schema()
         for manifest, entries in zip(manifests, executor.map(self._entries, manifests), strict=True):
             spec = specs[manifest.partition_spec_id]
-            is_replaced = [planned.covers(partition(entry.data_file, spec, schema)) for entry in entries]
+            is_replaced = [self._is_replaced(entry.data_file, spec, schema) for entry in entries]
             if not any(is_replaced):
                 self._kept.append(manifest)
                 continue
@@ -236,7 +245,7 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         keys = TableProperties
         size = property_as_int(properties, keys.MANIFEST_TARGET_SIZE_BYTES, keys.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
         least = property_as_int(properties, keys.MANIFEST_MIN_MERGE_COUNT, keys.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
-        merging = _ManifestMergeManager(size or 0, least or 0, True, self)
+        merging = _ManifestMergeManager(size or 0, self.least_to_merge or least or 0, True, self)
         data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         return [*merging.merge_manifests(data), *(manifest for manifest in manifests if manifest not in data)]
 

@@ -1,18 +1,37 @@
-"""Swapping the pointer of an Iceberg table, and what every error says about the outcome."""
+"""The pointer of an Iceberg table: made for a table that is new, swapped by a commit, and what every error says of the outcome.
+
+A new table is empty, before anything is staged, and in a folder that no other one ever has. A commit only changes a table that
+is there. So the first one can be fenced off like any other, and a table that was renamed and the new one of its old name share no
+folder.
+"""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.table import Table, Transaction
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties, Transaction
 
+from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
-from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.exceptions import CommitRejectedError
-from airflow_dynamic_tables.formats.commits import unknown
+from airflow_dynamic_tables.clients.stores import IcebergStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.exceptions import AlreadyExistsError, CommitRejectedError
+from airflow_dynamic_tables.formats.commits import unknown, until_done
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+
+PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}
+"""How many earlier metadata files are kept: each is as large as the history of the table, and nobody reads one."""
+
+_PROPERTIES = {
+    TableProperties.FORMAT_VERSION: "2",
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    **PREVIOUS_METADATA,
+}
 
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -51,3 +70,43 @@ def preparing(path: ObjectPath) -> Iterator[None]:
 def _untouched(path: ObjectPath, error: OSError) -> CommitRejectedError:
     todo = "check that the warehouse is a folder with room that this process may write to"
     return CommitRejectedError(f"The metadata of {path} could not be written, its last version is untouched: {error}; {todo}.")
+
+
+def load_or_make(store: IcebergStore, path: ObjectPath) -> Table:
+    """The table of the catalog; when there is none, an empty one is made, without columns and without a version.
+
+    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
+    :raises CommitRejectedError: when its metadata cannot be written.
+    """
+
+    def attempt() -> Table | None:
+        table = tables.load(store, path)
+        if table is None:
+            _make(store, path)
+        return table
+
+    return until_done(attempt, path, "being made", pause=False)
+
+
+def _make(store: IcebergStore, path: ObjectPath) -> None:
+    """Make the table, unless somebody else does at the same moment."""
+    with suppress(AlreadyExistsError), store.errors():
+        store.tables.create_namespace_if_not_exists((path.database,))
+    location = _new_location(store, path)
+    try:
+        with preparing(path), store.errors():
+            store.tables.create_table((path.database, path.name), Schema(), location=location, properties=_PROPERTIES)
+    except (TableAlreadyExistsError, AlreadyExistsError):
+        delete_folder(_warehouse(store), location)
+    except CommitRejectedError:
+        with suppress(OSError):  # the disk that was full
+            delete_folder(_warehouse(store), location)
+        raise
+
+
+def _new_location(store: IcebergStore, path: ObjectPath) -> str:
+    return f"{_warehouse(store)}/{folder_name(path.database)}/{folder_name(path.name)}-{uuid4().hex}"
+
+
+def _warehouse(store: IcebergStore) -> str:
+    return str(store.tables.properties["warehouse"]).rstrip("/")

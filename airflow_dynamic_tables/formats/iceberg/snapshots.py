@@ -26,8 +26,8 @@ from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
-from airflow_dynamic_tables.formats.commits import DATA_TIMESTAMP, NUMBER, PARTITIONS, SOURCES, TOKEN
-from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
+from airflow_dynamic_tables.formats.commits import COMPACTION, DATA_TIMESTAMP, NUMBER, PARTITIONS, SOURCES, TOKEN
+from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 
 LATEST = "dynamic-tables.latest"
 """Property of a table with what the summary of its latest version says."""
@@ -116,12 +116,16 @@ def next_number(table: Table) -> int:
 
 
 def find(table: Table | None, token: str) -> Version | None:
-    """The version that a token's commit made, if the table still knows the token."""
+    """The version that a token's commit made, if the table still knows the token; that of a compaction has the number 0."""
     if table is None:
         return None
-    made = (snapshot for snapshot in table.snapshots() if told(snapshot).get(TOKEN) == token)
+    for snapshot in table.snapshots():
+        if told(snapshot).get(COMPACTION) == token:
+            return Version(0, token, str(snapshot.snapshot_id), None, _time(snapshot.timestamp_ms))
+        if told(snapshot).get(TOKEN) == token:
+            return _version(snapshot)
     latest = _remembered(table)
-    return next(map(_version, made), None) or (latest if latest is not None and latest.token == token else None)
+    return latest if latest is not None and latest.token == token else None
 
 
 def find_files(table: Table | None, token: str) -> Version | None:
@@ -239,7 +243,7 @@ def content(table: Table, path: ObjectPath) -> TableContent:
     # Nobody rewrites a data file in place, so its name and size say what it holds.
     listed = ((_partition(table, task.file), (task.file.file_path, {"size": task.file.file_size_in_bytes})) for task in tasks)
     schema = spark_ddl(columns_of(table.schema()))
-    return TableContent(snapshot_id(table), files, schema, state=state(table, fingerprints(listed)))
+    return TableContent(snapshot_id(table), files, schema, state=state(table, lasting_fingerprints(listed)))
 
 
 def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:

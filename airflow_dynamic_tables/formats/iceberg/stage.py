@@ -19,7 +19,7 @@ from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, describe
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -35,12 +35,13 @@ from airflow_dynamic_tables.formats.commits import (
     fresh_until,
     until_done,
 )
+from airflow_dynamic_tables.formats.iceberg import compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.creation import PREVIOUS_METADATA, load_or_make
 from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
-from airflow_dynamic_tables.formats.iceberg.pointer import preparing, swap
+from airflow_dynamic_tables.formats.iceberg.pointer import PREVIOUS_METADATA, load_or_make, preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
+from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
 
 class IcebergStagedTable(StagedTable):
@@ -62,6 +63,21 @@ class IcebergStagedTable(StagedTable):
     def restore(self, number: int, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.restore`."""
         return self._committed(lambda table: self._restoration(table, number), before_publish)
+
+    def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:
+        """See :meth:`StagedTable.compact`."""
+        table = tables.load(self._store, self._path)
+        if table is None:
+            raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
+        if why := compacting.why_not(table):
+            raise StageRejectedError(f"{self._path} {why}, so it is not compacted.")
+        with preparing(self._path):
+            done = compacting.merged(table, partitions, limits, self._folder(table))
+        if not done:
+            return None
+        self._committed(lambda table: compacting.transaction(table, done, self._token), before_publish)
+        sources = [file for one in done for file in one.sources]
+        return Compacted(len(sources), len(done), sum(file.file_size_in_bytes for file in sources))
 
     def _committed(self, change: Callable[[Table], Transaction], before_publish: Callable[[], None]) -> Version:
         def attempt() -> Version | None:

@@ -31,6 +31,7 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
+from airflow_dynamic_tables.formats.small_files import Limits
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
@@ -101,6 +102,13 @@ class IcebergTable(LakeTable):
             return first_rows(table, None, rows)
         snapshot = int(kept_version(tables.versions(table), version, self._path).snapshot)
         return first_rows(tables.as_of(table, snapshot), snapshot, rows)
+
+    def scattered(self, limits: Limits) -> list[PartitionSet]:
+        """See :meth:`LakeTable.scattered`."""
+        from airflow_dynamic_tables.formats.iceberg.compacting import scattered
+
+        table = tables.load(self._store, self._path)
+        return scattered(table, limits) if table is not None else []
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.maintenance.expiring import Expired, expire
 from airflow_dynamic_tables.services.stages.leases import is_abandoned
 from airflow_dynamic_tables.services.stages.quarantine import why_over
@@ -28,13 +29,15 @@ log = logging.getLogger(__name__)
 class SweepReport:
     """Tokens of stages that were aborted, turned out to be committed, or were left alone.
 
-    ``expired`` counts snapshots that were forgotten, ``deleted_files`` and ``deleted_bytes`` what nothing referred to any more,
-    ``pruned`` ledger rows. ``failed`` are the tables that could not be tidied up; the log says why.
+    ``compacted_files`` counts small files that became few others, ``expired`` snapshots that were forgotten, ``deleted_files``
+    and ``deleted_bytes`` what nothing referred to any more, ``pruned`` ledger rows. ``failed`` are the tables that could not be
+    tidied up; the log says why.
     """
 
     aborted: tuple[str, ...] = ()
     completed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    compacted_files: int = 0
     expired: int = 0
     deleted_files: int = 0
     deleted_bytes: int = 0
@@ -43,7 +46,8 @@ class SweepReport:
 
 
 def sweep(workspace: Workspace) -> SweepReport:
-    """Settle every stage whose owner is gone, forget old versions, delete what nothing needs, and prune the history.
+    """Settle every stage whose owner is gone, make few files of many small ones, forget old versions, delete what nothing needs,
+    and prune the history.
 
     Living stages are not touched, nor those in quarantine that somebody may still publish.
     """
@@ -56,17 +60,19 @@ def sweep(workspace: Workspace) -> SweepReport:
         if stage.opened_at > now - ZOMBIE_WINDOW:
             _delete_again(workspace, stage)
 
-    expired = {table: _expired(workspace, table) for table in workspace.ledger.tables()}
+    compacted = {table: _compacted(workspace, table) for table in workspace.ledger.tables()}
+    expired = {table: _expired(workspace, table) for table in compacted}
     tidied = [went for went in expired.values() if went is not None]
     return SweepReport(
         aborted=tuple(ended[StageState.ABORTED]),
         completed=tuple(ended[StageState.COMMITTED]),
         kept=tuple(ended[None]),
+        compacted_files=sum(files or 0 for files in compacted.values()),
         expired=sum(went.snapshots for went in tidied),
         deleted_files=sum(went.files for went in tidied),
         deleted_bytes=sum(went.bytes for went in tidied),
         pruned=workspace.ledger.prune(now - KEEP_HISTORY),
-        failed=tuple(str(table) for table, went in expired.items() if went is None),
+        failed=tuple(str(table) for table, went in expired.items() if went is None or compacted[table] is None),
     )
 
 
@@ -90,6 +96,15 @@ def _delete_again(workspace: Workspace, stage: Stage) -> None:
         staged_table(workspace, stage).abort(stage.location)
     except (DynamicTableError, OSError):
         log.exception("Could not delete what is left of stage %s of %s.", stage.token, stage.table)
+
+
+def _compacted(workspace: Workspace, table: TableIdentifier) -> int | None:
+    """How many small files of a table became few; ``None`` when that failed: it keeps nothing else from being tidied up."""
+    try:
+        return compact(workspace, table).files
+    except Exception:
+        log.exception("Could not compact %s; the next sweep tries again.", table)
+        return None
 
 
 def _expired(workspace: Workspace, table: TableIdentifier) -> Expired | None:

@@ -17,6 +17,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 LEASE = timedelta(minutes=2)
 """How long a stage stays its owner's without a sign of life."""
 
+COMPACTION = "compaction"
+"""Owner of the stages of compactions, which give way to everybody: they can be done at any time."""
+
 COMMIT_PATIENCE = timedelta(minutes=10)
 """How long a lease is renewed after the commit began: one that takes longer hangs on a connection that fell silent."""
 
@@ -53,11 +56,11 @@ def is_abandoned(workspace: Workspace, stage: Stage) -> bool:
 
 
 def check_gone(workspace: Workspace, blocker: Stage) -> None:
-    """Check that nobody works on a stage any more.
+    """Check that nobody works on a stage any more, or nobody but a compaction.
 
     :raises ConflictError: when somebody does; says who.
     """
-    if not is_abandoned(workspace, blocker):
+    if blocker.owner != COMPACTION and not is_abandoned(workspace, blocker):
         raise ConflictError(
             f"{blocker.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
             f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."

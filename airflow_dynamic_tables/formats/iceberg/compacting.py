@@ -1,0 +1,167 @@
+"""Compaction of Iceberg tables: a snapshot that is no version, with the same rows in fewer files.
+
+What means something is left alone: tables with delete files, columns that another engine renamed or dropped, and files of another
+engine that know their columns by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import EMPTY_DICT
+
+from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, partition
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
+from airflow_dynamic_tables.formats.commits import COMPACTION
+from airflow_dynamic_tables.formats.fingerprints import name_of_merged
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.producing import Changes
+from airflow_dynamic_tables.formats.merging import Shape, merge, shape
+from airflow_dynamic_tables.formats.small_files import Limits, bundles, rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Files of one partition, and the one that holds their rows now; all by the same partition spec."""
+
+    sources: tuple[DataFile, ...]
+    file: DataFile
+    spec_id: int
+
+
+def scattered(table: Table, limits: Limits) -> list[PartitionSet]:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.scattered`."""
+    if why_not(table) is not None:
+        return []
+    return rounds(((_partition(table, file), file.file_size_in_bytes) for file in _candidates(table, limits)), limits)
+
+
+def why_not(table: Table) -> str | None:
+    """Why nothing of a table can be compacted; ``None`` when it can."""
+    if tables.is_new(table) or table.current_snapshot() is None:
+        return "has no version yet"
+    if has_delete_files(table):
+        return "holds delete files"
+    if not all(isinstance(field.transform, IdentityTransform) for field in table.spec().fields):
+        return "is partitioned by what is computed of columns"
+    return tables.unreadable_by_name(table)
+
+
+def merged(table: Table, partitions: PartitionSet, limits: Limits, folder: str) -> list[Merged]:
+    """Write what is to take the place of small files into a folder; they may still turn out to have changed meanwhile.
+
+    :raises StageRejectedError: when a row would not be the same afterwards, or a file cannot be read.
+    """
+    small: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
+    for file in _candidates(table, limits):
+        spec = _partition(table, file)
+        if partitions.covers(spec):
+            small.setdefault(tuple(spec.items()), []).append(file)
+    done: list[Merged] = []
+    for files in small.values():
+        for bundle in bundles(files, _size, _kind, limits):
+            done.append(_merged(table, bundle, f"{folder}/data", len(done)))
+    return done
+
+
+def _kind(file: DataFile) -> Shape | None:
+    """What a file has in common with those that it may be merged with; ``None`` for one that knows its columns by number."""
+    known = shape(file.file_path)
+    return None if known.has_field_ids else known
+
+
+def _merged(table: Table, sources: Sequence[DataFile], folder: str, number: int) -> Merged:
+    listed = [(file.file_path, {"size": file.file_size_in_bytes}) for file in sources]
+    written = merge([file.file_path for file in sources], f"{folder}/{name_of_merged(listed, number)}")
+    (file,) = read_footers(table.io, table.metadata, [written])
+    _check_same(table, sources, file)
+    return Merged(tuple(sources), file, table.spec().spec_id)
+
+
+def _check_same(table: Table, sources: Sequence[DataFile], file: DataFile) -> None:
+    """Check that a file is of the partition of others, with as many rows, values and nulls in every column.
+
+    :raises StageRejectedError: when it is not.
+    """
+    is_same = file.record_count == sum(source.record_count for source in sources)
+    for counted in ("value_counts", "null_value_counts"):
+        parts = [getattr(source, counted) or {} for source in sources]
+        whole = getattr(file, counted) or {}
+        for column in set.intersection(set(whole), *map(set, parts)):
+            is_same &= whole[column] == sum(part[column] for part in parts)
+    if table.spec().fields:
+        is_same &= staged_partition(file, table.metadata) == _partition(table, sources[0])
+    if not is_same:
+        raise StageRejectedError(f"{file.file_path} has not the rows of the {len(sources)} files that it was made of.")
+
+
+def transaction(table: Table, done: Sequence[Merged], token: str) -> Transaction:
+    """The snapshot with the merged files in the place of those that they were made of, on the table as it is now.
+
+    :raises CommitRejectedError: when one of these is gone, or a row of one may have been deleted.
+    """
+    changes = Changes(table)
+    sources = {source.file_path for one in done for source in one.sources}
+    if why_not(table) is not None or table.spec().spec_id != done[0].spec_id:
+        raise CommitRejectedError("The table was changed meanwhile so that it cannot be compacted.")
+    producer = _Replacement(changes, table.io, sources, {COMPACTION: token})
+    if producer.gone != sources:
+        raise CommitRejectedError("Some of the rows were replaced meanwhile, so nothing is compacted.")
+    for one in done:
+        producer.append_data_file(one.file)
+    producer.commit()
+    return changes
+
+
+class _Replacement(ReplaceFiles):
+    """One snapshot in which other files hold the same rows; all manifests become one, or few large ones."""
+
+    least_to_merge = 2
+
+    def __init__(self, transaction: Transaction, io: FileIO, sources: set[str], summary: dict[str, str]) -> None:
+        self._sources = sources
+        super().__init__(transaction, io, WHOLE_TABLE, summary)
+
+    @property
+    def gone(self) -> set[str]:
+        """The files that it takes out."""
+        return {file.file_path for file in self._deleted_data_files}
+
+    def _is_replaced(self, file: DataFile, spec: PartitionSpec, schema: Schema) -> bool:  # noqa: ARG002
+        return file.file_path in self._sources
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        told = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **told.additional_properties)
+
+
+def _candidates(table: Table, limits: Limits) -> list[DataFile]:
+    """Small files that this release could have written."""
+    return [
+        file
+        for file, spec in data_files(table)
+        if file.file_size_in_bytes < limits.small
+        and spec.spec_id == table.spec().spec_id
+        and file.file_format == FileFormat.PARQUET
+        and file.key_metadata is None
+        and file.record_count
+        and None not in _partition(table, file).values()
+    ]
+
+
+def _partition(table: Table, file: DataFile) -> dict[str, str | None]:
+    return partition(file, table.specs()[file.spec_id], table.schema())
+
+
+def _size(file: DataFile) -> int:
+    return int(file.file_size_in_bytes)

@@ -1,0 +1,125 @@
+"""Parquet files made one: the same rows, columns and types, in memory that does not grow with the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_dynamic_tables.clients.files import create_file, open_file
+from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.exceptions import StageRejectedError
+
+_BATCH_BYTES = 8 * 1024 * 1024
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Bytes of Arrow that are held at once: what is read in one go, and what is written in one go."""
+
+_MOST_ROWS = 64 * 1024
+"""Rows that are read in one go at most, however small they are."""
+
+_ARROW = b"ARROW:schema"
+"""Where a footer keeps Arrow's own types; Arrow writes it itself when it is asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a reader has to know of a file to understand its rows: two files of the same shape mean the same by the same bytes.
+
+    ``columns`` are names, types and field ids as Parquet has them, ``types`` what Arrow makes of them, ``remarks`` what the
+    writer noted for readers, such as the calendar of its dates.
+    """
+
+    columns: str
+    types: str
+    remarks: frozenset[tuple[bytes, bytes]]
+
+    @property
+    def has_field_ids(self) -> bool:
+        """Whether a column is known by a number instead of its name."""
+        return self.columns.count("field_id=") != self.columns.count("field_id=-1 ")
+
+
+def shape(path: str) -> Shape:
+    """The shape of a Parquet file.
+
+    :raises StageRejectedError: when it cannot be read.
+    """
+    try:
+        with open_file(path) as stream:
+            return _shape(pq.read_metadata(stream))
+    except (OSError, pa.ArrowException) as error:
+        raise StageRejectedError(f"{path} cannot be read: {error}") from error
+
+
+def merge(sources: Sequence[str], target: str) -> StagedFile:
+    """Write the rows of some files of one shape into a new one, compressed as the first.
+
+    :raises StageRejectedError: when one cannot be read, or what was written is not of the same shape and rows.
+    """
+    try:
+        with open_file(sources[0]) as stream:
+            first = pq.ParquetFile(stream, pre_buffer=False)
+            with create_file(target) as output, _writer(output, first) as writer:
+                rows = _copy(sources, writer)
+            wanted = _shape(first.metadata)
+        with open_file(target) as stream:
+            size = stream.seek(0, 2)
+            stream.seek(0)
+            written = pq.read_metadata(stream)
+    except (pa.ArrowException, ValueError) as error:
+        raise StageRejectedError(
+            f"{len(sources)} files, the first of which is {sources[0]}, cannot be made one: {error}"
+        ) from error
+    if written.num_rows != rows or _shape(written) != wanted:
+        raise StageRejectedError(f"{target} has not the rows and columns of the {len(sources)} files that it was made of.")
+    return StagedFile(target, size)
+
+
+def _shape(footer: pq.FileMetaData) -> Shape:
+    columns = str(footer.schema).partition("\n")[2].partition("\n")[2]  # without its address in memory and its own name
+    remarks = footer.metadata or {}
+    return Shape(
+        columns,
+        footer.schema.to_arrow_schema().remove_metadata().to_string(),
+        frozenset((key, value) for key, value in remarks.items() if key != _ARROW),
+    )
+
+
+def _writer(output: Any, like: pq.ParquetFile) -> pq.ParquetWriter:
+    compression = like.metadata.row_group(0).column(0).compression
+    return pq.ParquetWriter(
+        output,
+        like.schema_arrow,
+        compression="NONE" if compression == "UNCOMPRESSED" else compression,
+        store_schema=_ARROW in (like.metadata.metadata or {}),
+        store_decimal_as_integer=True,  # as Spark and Iceberg have them
+    )
+
+
+def _copy(sources: Sequence[str], writer: pq.ParquetWriter) -> int:
+    """Write the rows of some files, and say how many there are by their footers."""
+    rows = 0
+    held: list[pa.RecordBatch] = []
+    for source in sources:
+        with open_file(source) as stream:
+            file = pq.ParquetFile(stream, pre_buffer=False)
+            rows += file.metadata.num_rows
+            for batch in _batches(file):
+                held.append(batch)
+                if sum(one.nbytes for one in held) > _ROW_GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(held))
+                    held = []
+    if held:
+        writer.write_table(pa.Table.from_batches(held))
+    return rows
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, read by this thread: one of Arrow's own must not hold a stream of Python when the interpreter ends."""
+    rows = max(file.metadata.num_rows, 1)
+    decoded = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
+    at_once = max(1, min(_MOST_ROWS, rows * _BATCH_BYTES // max(decoded, 1)))
+    yield from file.iter_batches(batch_size=at_once, use_threads=False)

@@ -1,0 +1,115 @@
+"""Compacting: many small files of a partition become few, by the protocol of a refresh; no version, no event, the same rows."""
+
+from __future__ import annotations
+
+import logging
+from uuid import uuid4
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.exceptions import (
+    CommitRejectedError,
+    CommitUnknownError,
+    ConflictError,
+    NotFoundError,
+    StageRejectedError,
+)
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits
+from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.stages.leases import COMPACTION, LEASE, lease_kept
+from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks
+from airflow_dynamic_tables.services.stages.processes import current_process
+from airflow_dynamic_tables.services.stages.settling import abort, reconcile
+from airflow_dynamic_tables.services.workspace import Workspace
+
+MOST_COMMITS = 16
+"""How many compactions of a table one maintenance makes: each reads some hundred MB, and the next maintenance goes on."""
+
+log = logging.getLogger(__name__)
+
+
+def compact(workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS) -> Compacted:
+    """Make few files of the small ones of a dynamic table where these are too many; another table is left alone.
+
+    Safe beside refreshes, which have their way: what a refresh replaces is left to it, and one that comes meanwhile takes the
+    stage away. A table that another installation refreshes, too, is left alone, because its refreshes cannot be seen.
+
+    :raises CommitUnknownError: when nobody knows whether a commit landed; the next sweep finds out.
+    :raises CatalogUnavailableError: when catalog or metadata cannot be read.
+    """
+    try:
+        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except NotFoundError:
+        return Compacted()
+    if not isinstance(entry, CatalogDynamicTable):
+        return Compacted()
+    table = workspace.table(identifier, entry.format)
+    due = table.scattered(limits)
+    if not due:
+        return Compacted()
+    leave_mark(workspace, identifier, table)
+    if other_marks(workspace, table):
+        return Compacted()
+    stages = (_stage(workspace, identifier, entry.format, partitions) for partitions in due[:MOST_COMMITS])
+    return sum((_round(workspace, table, stage, limits) for stage in stages), Compacted())
+
+
+def _stage(workspace: Workspace, identifier: TableIdentifier, table_format: str, partitions: PartitionSet) -> Stage:
+    now = workspace.now()
+    token = f"compaction-{uuid4()}"
+    return Stage(
+        token=token,
+        table=identifier,
+        location=workspace.table(identifier, table_format).stage(token).begin(),
+        owner=COMPACTION,
+        process=current_process(),
+        opened_at=now,
+        lease_until=now + LEASE,
+        partitions=partitions,
+        format=table_format,
+    )
+
+
+def _round(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
+    """One compaction, unless somebody works on the partitions."""
+    if workspace.ledger.open_stage(stage):
+        log.info("%s of %s is being refreshed; its small files stay until next time.", stage.partitions, stage.table)
+        return Compacted()
+    trace(Step.OPENED, stage.token)
+    try:
+        with lease_kept(workspace, stage.token):
+            return _compacted(workspace, table, stage, limits)
+    except CommitUnknownError:
+        raise
+    except BaseException as error:
+        _give_up(workspace, stage, error)
+        if not isinstance(error, (ConflictError, StageRejectedError)):
+            raise
+        log.info("%s of %s is not compacted: %s", stage.partitions, stage.table, error)
+        return Compacted()
+
+
+def _compacted(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
+    def publishing() -> None:
+        workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)
+        trace(Step.PUBLISHING, stage.token)
+
+    done = table.stage(stage.token).compact(stage.partitions, limits, publishing)
+    if done is None:
+        abort(workspace, stage.token, "there is nothing to compact")
+        return Compacted()
+    trace(Step.PUBLISHED, stage.token)
+    reconcile(workspace, stage.token)
+    trace(Step.COMPLETED, stage.token)
+    log.info("%s of %s: %s files became %s.", stage.partitions, stage.table, done.files, done.made)
+    return done
+
+
+def _give_up(workspace: Workspace, stage: Stage, error: BaseException) -> None:
+    try:
+        abort(workspace, stage.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+    except Exception:
+        log.exception("Could not abort stage %s; the next refresh or sweep does it.", stage.token)
