@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,28 +22,27 @@ from airflow_dynamic_tables.dags_support.broken_files import broken_files
 from airflow_dynamic_tables.dags_support.callbacks import callbacks_of, dag_callbacks_of
 from airflow_dynamic_tables.dags_support.deadlines import deadlines_of
 from airflow_dynamic_tables.dags_support.declared import (
-    DEFAULT_ARGS,
     Access,
     configured_poll_interval,
-    configured_threshold,
+    default_args_of,
     load_every,
+    load_workflow,
     said,
     task_settings,
 )
-from airflow_dynamic_tables.dags_support.page import Readers, describe_table
+from airflow_dynamic_tables.dags_support.page import Readers, describe_table, readers_of
 from airflow_dynamic_tables.dags_support.params import group_params_of, params_of
 from airflow_dynamic_tables.dags_support.schedules import schedule_of, shared_schedule_of
-from airflow_dynamic_tables.definitions.loader import load_task_definitions
 from airflow_dynamic_tables.definitions.model import DAG_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
+from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
-from airflow_dynamic_tables.operators.run_arguments import OF_TABLE, of_group
-from airflow_dynamic_tables.services.names import names_scope
+from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
-from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file
+from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
@@ -84,6 +82,7 @@ def load_dynamic_tables(
     path = Path(definitions)
     access = Access(
         conn_id=conn_id or configured_connection(),
+        definitions=path,
         catalogs_file=Path(catalogs_file) if catalogs_file else find_catalogs_file(path),
         poll_interval=configured_poll_interval(),
         default_args=dict(default_args or {}),
@@ -97,7 +96,7 @@ def load_dynamic_tables(
 
 def _all_dags(path: Path, access: Access) -> list[DAG]:
     definitions, mistakes = load_every(path, access.catalogs_file)
-    readers = _readers(definitions)
+    readers = readers_of(definitions)
     dags: list[DAG] = []
     refused = Mistakes()
     groups: dict[str, list[DynamicTable]] = {}
@@ -134,9 +133,7 @@ def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
 
 
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
-    scope = names_scope(os.environ, access.catalogs_file)
-    threshold = configured_threshold()
-    definitions = load_task_definitions(path, dag_id, scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
+    definitions = load_workflow(path, dag_id, access.catalogs_file)
     tables = [table for table in definitions.topological() if table.workflow_id == dag_id and not not_supported_yet(table)]
     if not tables:
         return []
@@ -145,17 +142,10 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     return [build_group_dag(tables, definitions, access) if tables[0].dag else build_dag(tables[0], definitions, access)]
 
 
-def _readers(definitions: Definitions) -> Readers:
-    """Which dynamic tables read each table, sorted; gathered in one walk, as there may be thousands."""
-    readers: dict[TableIdentifier, list[TableIdentifier]] = {}
-    for identifier, table in sorted(definitions.tables.items()):
-        for parent in table.upstream:
-            readers.setdefault(parent, []).append(identifier)
-    return readers
-
-
 def build_dag(table: DynamicTable, definitions: Definitions, access: Access | None = None, readers: Readers | None = None) -> DAG:
     """The DAG of one table: one task ``refresh``, scheduled by the cron expression of its freshness, and on updates of assets.
+
+    In continuous mode one run follows upon the other.
 
     When a refresh may end in quarantine, ``decide`` comes after it.
 
@@ -170,9 +160,9 @@ def build_dag(table: DynamicTable, definitions: Definitions, access: Access | No
         description=table.comment or f"Keeps {table.identifier} fresh",
         schedule=schedule_of(table),
         # A run waits while somebody decides; the next refresh need not.
-        max_active_runs=MAX_DECISIONS if table.may_be_quarantined else 1,
+        max_active_runs=MAX_DECISIONS if table.may_be_quarantined and not table.is_continuous else 1,
         max_active_tasks=1,
-        doc_md=describe_table(table, definitions, _readers(definitions) if readers is None else readers),
+        doc_md=describe_table(table, definitions, readers_of(definitions) if readers is None else readers),
     )
     _add_tasks(dag, table, definitions, access)
     # Last, because Airflow would check and copy them for every DAG: two thirds of the time of a thousand tables.
@@ -195,7 +185,7 @@ def build_group_dag(
     :param refused: takes what is wrong with one table, which is left out then.
     """
     access = access or Access()
-    readers = _readers(definitions) if readers is None else readers
+    readers = readers_of(definitions) if readers is None else readers
     dag = _dag(
         tables,
         access,
@@ -221,6 +211,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
     finest = min(tables, key=lambda table: table.freshness.period)
     dates = {key: getattr(finest, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
     settings = {**own, **said(finest, DAG_SETTINGS), **dag_callbacks_of(finest)}
+    given = {name: value for name, value in access.default_args.items() if name not in dates}
     if finest.access_control:
         # Only of lists Airflow knows that they are about the DAG.
         settings["access_control"] = {role: list(permissions) for role, permissions in finest.access_control.items()}
@@ -230,7 +221,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
         start_date=dates["start_date"] or START_DATE,
         end_date=dates["end_date"],
         # The dates of tasks would hold beside those of the DAG.
-        default_args={**DEFAULT_ARGS, **{name: value for name, value in access.default_args.items() if name not in dates}},
+        default_args={**default_args_of(finest), **given},
         catchup=False,
         tags=[TAG, *dict.fromkeys(tags)],
         auto_register=False,
@@ -251,8 +242,11 @@ def _common(dag: DAG, access: Access) -> dict[str, Any]:
 
 def _add_tasks(dag: DAG, table: DynamicTable, definitions: Definitions, access: Access) -> None:
     common = _common(dag, access)
-    refresh = DynamicTableRefreshOperator(
-        task_id="refresh", table=table, definitions=definitions.part_for([table]), runs=OF_TABLE, **common
+    arguments: dict[str, Any] = {"task_id": "refresh", "table": table, "definitions": definitions.part_for([table]), **common}
+    refresh = (
+        ContinuousRefreshOperator(definitions_path=access.definitions, runs=OF_CONTINUOUS, **arguments)
+        if table.is_continuous
+        else DynamicTableRefreshOperator(runs=OF_TABLE, **arguments)
     )
     if table.may_be_quarantined:
         # Of a failure everybody was told by the refresh.

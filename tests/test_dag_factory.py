@@ -23,6 +23,7 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.services.settings import find_catalogs_file
@@ -78,6 +79,42 @@ def test_names_are_completed_by_the_default_catalog_and_database(folder: Path) -
     (folder / "tables.yaml").write_text("dynamic_tables: [{name: answer, freshness: 1 day, query: SELECT 42 AS answer}]")
     (folder.parent / "catalogs.yaml").write_text("catalogs: [{name: lake, default-database: sales}]")
     assert sorted(load(folder)) == ["dynamic_table__lake__sales__answer", MAINTENANCE_DAG]
+
+
+CONTINUOUS = """
+defaults: {catalog: lake, database: sales, schedule: 0 6 * * *, dag: shared, continuous: {hold: 30 minutes}}
+dynamic_tables:
+  - {name: live, freshness: 10 seconds, query: SELECT 1 AS x}
+  - {name: slow, freshness: 1 day, refresh_mode: continuous, retries: 7, query: SELECT x FROM live}
+  - {name: daily, freshness: 1 day, query: SELECT x FROM live}
+"""
+
+
+def test_a_continuous_table_has_a_dag_of_its_own_that_always_has_one_run(folder: Path) -> None:
+    (folder / "tables.yaml").write_text(CONTINUOUS)
+    dags = load(folder)
+    shared = "dynamic_table_group__shared"
+    live, slow = (dags[f"dynamic_table__lake__sales__{name}"] for name in ("live", "slow"))
+    assert sorted(dags) == [live.dag_id, slow.dag_id, shared, MAINTENANCE_DAG]
+    for dag in (live, slow):
+        assert (type(dag.timetable).__name__, dag.max_active_runs, dag.catchup) == ("ContinuousTimetable", 1, False)
+        dag.validate()
+        assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable.description.startswith("As frequently")
+    task = live.get_task("refresh")
+    assert isinstance(task, ContinuousRefreshOperator)
+    assert (task.task_id, task.table.continuous.hold, task.definitions_path) == ("refresh", timedelta(minutes=30), folder)
+    # Only a worker that died makes Airflow try again, and that soon.
+    assert (task.retries, task.retry_delay) == (2, timedelta(seconds=10))
+    assert (slow.get_task("refresh").retries, slow.get_task("refresh").retry_delay) == (7, timedelta(seconds=10))
+    assert [parent.identifier.table for parent in slow.get_task("refresh").parents] == ["live"]
+    assert [parent.identifier.table for parent in dags[shared].get_task("lake.sales.daily").parents] == ["live"]
+
+
+def test_a_continuous_table_waits_for_its_quarantine_as_it_has_one_run(folder: Path) -> None:
+    rows = "expectations: [{row_count: {min: 1}, action: quarantine}]"
+    (folder / "tables.yaml").write_text(f"dynamic_tables: [{{name: live, freshness: 1 minute, {rows}, query: SELECT 1 AS x}}]")
+    dag = load(folder)["dynamic_table__default__default__live"]
+    assert (dag.max_active_runs, sorted(dag.task_ids)) == (1, ["decide", "refresh"])
 
 
 def test_runs_are_serialized_per_table(folder: Path) -> None:
@@ -620,9 +657,9 @@ def test_a_task_process_builds_only_its_own_group(grouped: Path, monkeypatch: py
 def test_a_broken_table_hides_no_other_of_its_group(grouped: Path, caplog: pytest.LogCaptureFixture) -> None:
     (grouped / "broken.yaml").write_text(
         "defaults: {dag: sales, timezone: Europe/Berlin}\ndynamic_tables:\n- {name: a, freshness: 1 day, query: SELECT 1 AS x, "
-        'on_failure_callback: "os:nothing"}\n- {name: b, freshness: 1 minute, query: SELECT 1 AS x}\n'
+        'on_failure_callback: "os:nothing"}\n- {name: b, freshness: 1 day, refresh_mode: incremental, query: SELECT 1 AS x}\n'
     )
     dag = load(grouped)[SALES]
     assert len(dag.tasks) == 3
     assert f"{grouped}/broken.yaml:3:1: default.default.a: on_failure_callback: 'os:nothing' cannot be imported" in caplog.text
-    assert f"{grouped}/broken.yaml:4:1: default.default.b: continuous refresh is not supported yet" in caplog.text
+    assert f"{grouped}/broken.yaml:4:1: default.default.b: incremental refresh is not supported yet" in caplog.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 _Node = TypeVar("_Node")
@@ -36,3 +36,22 @@ def without_circles(needs: Mapping[_Node, Collection[_Node]]) -> set[_Node]:
             if not left[waiting]:
                 ready.append(waiting)
     return done
+
+
+def needed_first(needs: Mapping[_Node, Iterable[_Node]]) -> list[_Node]:
+    """All keys in their order, but each after those that it needs; without recursion, and a circle is cut where it is met."""
+    done: dict[_Node, None] = {}
+    seen: set[_Node] = set()
+    for first in needs:
+        stack = [] if first in seen else [(first, iter(needs[first]))]
+        seen.add(first)
+        while stack:
+            node, waiting = stack[-1]
+            needed = next((each for each in waiting if each not in seen), None)
+            if needed is None:
+                stack.pop()
+                done[node] = None
+            else:
+                seen.add(needed)
+                stack.append((needed, iter(needs[needed])))
+    return list(done)

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
 from airflow_dynamic_tables.dags_support.executors import executor_settings
-from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions, load_task_definitions
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
@@ -24,8 +24,11 @@ from airflow_dynamic_tables.services.names import named_table, names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.settings import allowed_in, parse_threshold, threshold_in
 
-DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
-"""What holds for the tasks of a table where neither its definition nor anybody else says so."""
+_DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
+"""For the tasks of a table that a schedule refreshes."""
+
+_CONTINUOUS_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=10)}
+"""For a task that is tried again only when its worker died: after other failures, the loop itself has tried again."""
 
 _TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD, "executor", "executor_config"))
 
@@ -34,10 +37,11 @@ _TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SE
 class Access:
     """Where refreshes find their state: a connection, and the catalogs file beside the definitions if there is one.
 
-    ``default_args`` are Airflow's, for what the definitions do not say.
+    ``definitions`` is their file or folder. ``default_args`` are Airflow's, for what the definitions do not say.
     """
 
     conn_id: str = DEFAULT_CONNECTION
+    definitions: Path | None = None
     catalogs_file: Path | None = None
     poll_interval: float = 30
     default_args: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +58,11 @@ def task_settings(table: DynamicTable) -> dict[str, Any]:
     :raises ConfigurationError: when this Airflow has no such executor, or its config names no pod.
     """
     return {**said(table, _TASK_SETTINGS), **executor_settings(table)}
+
+
+def default_args_of(table: DynamicTable) -> Mapping[str, Any]:
+    """What holds for its tasks where neither its definition nor anybody else says so."""
+    return _CONTINUOUS_ARGS if table.is_continuous else _DEFAULT_ARGS
 
 
 def refresh_settings(table: DynamicTable) -> dict[str, Any]:
@@ -119,6 +128,13 @@ def load_every(definitions: str | Path, catalogs_file: Path | None) -> tuple[Def
     scope = names_scope(os.environ, catalogs_file)
     threshold = configured_threshold()
     return load_sound_definitions(Path(definitions), scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
+
+
+def load_workflow(path: Path, workflow_id: str, catalogs_file: Path | None) -> Definitions:
+    """What the refreshes of a workflow need, empty when its definitions are broken or gone; parameters as for :func:`look_up`."""
+    scope = names_scope(os.environ, catalogs_file)
+    threshold = configured_threshold()
+    return load_task_definitions(path, workflow_id, scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
 
 
 def refreshable(table: DynamicTable) -> DynamicTable:

@@ -13,6 +13,15 @@ Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 _BACKTICKS = re.compile("`{3,}")
 
 
+def readers_of(definitions: Definitions) -> Readers:
+    """Which dynamic tables read each table, sorted; gathered in one walk, as there may be thousands."""
+    readers: dict[TableIdentifier, list[TableIdentifier]] = {}
+    for identifier, table in sorted(definitions.tables.items()):
+        for parent in table.upstream:
+            readers.setdefault(parent, []).append(identifier)
+    return readers
+
+
 def describe_table(table: DynamicTable, definitions: Definitions, readers: Readers | None = None) -> str:
     """What the page says about a table, in Markdown.
 

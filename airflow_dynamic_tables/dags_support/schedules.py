@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from airflow.providers.common.compat.sdk import Asset, AssetAll, AssetAny
 from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable, MultipleCronTriggerTimetable
@@ -12,7 +13,7 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.definitions.model import AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
-Schedule = CronTriggerTimetable | AssetOrTimeSchedule | BaseAsset
+Schedule = CronTriggerTimetable | AssetOrTimeSchedule | BaseAsset | Literal["@continuous"]
 
 
 def schedule_of(table: DynamicTable) -> Schedule | None:
@@ -20,6 +21,8 @@ def schedule_of(table: DynamicTable) -> Schedule | None:
 
     :raises ConfigurationError: when Airflow does not take one of the assets.
     """
+    if table.is_continuous:
+        return "@continuous"
     cron = CronTriggerTimetable(table.cron, timezone=table.timezone) if table.cron else None
     if table.on is None:
         return cron

@@ -36,6 +36,9 @@ _TABLE_SCHEME = "dynamic-table:"
 _LONGEST_URI = 1_500
 """Characters of an asset's name or URI that Airflow's database holds."""
 
+OF_SCHEDULES = ("schedule", "dag", "deadline")
+"""Keys of which defaults concern scheduled tables only: a table that is refreshed all the time cannot heed them."""
+
 Named = Callable[[str], tuple[TableIdentifier, Entry | None]]
 """What a name in some file means; without an entry when a broken file declares it. Raises ``ValueError`` when nothing does."""
 
@@ -72,15 +75,14 @@ def _data_path(path: str | None, file: Path) -> str | None:
 
 def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, named: Named) -> DynamicTable:
     """A dynamic table as its declaration and the defaults of its file mean it, when its rules found no mistake."""
-    defaults = entry.defaults
     decision = mode_decision(entry, declared)
-    mode = declared.refresh_mode or defaults.refresh_mode or "auto"
+    defaults = _defaults_for(entry, decision)
     return DynamicTable(
         identifier=entry.identifier,
         query=entry.query.text.strip() if entry.query else "",
         expanded_query=expansion.query,
         upstream=tuple(expansion.origins),
-        declared_mode=RefreshMode(mode.upper()),
+        declared_mode=RefreshMode((declared.refresh_mode or defaults.refresh_mode or "auto").upper()),
         mode=decision.mode,
         mode_reason=decision.reason,
         freshness=decision.freshness,
@@ -99,6 +101,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         expectations=build_expectations(declared.expectations),
         row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
+        continuous=declared.continuous.over(entry.defaults.continuous).built(),
         start_date=calendar_time(entry, declared, "start_date"),
         end_date=calendar_time(entry, declared, "end_date"),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
@@ -152,6 +155,11 @@ def _awaited_rows(name: str, partition: str, least: int, named: Named) -> Awaite
         keys = ", ".join(source.partition_keys) or "none"
         raise ValueError(f"{identifier} has no partition key {other!r} (its 'partitioned_by': {keys})")
     return awaited
+
+
+def _defaults_for(entry: Entry, decision: ModeDecision) -> DefaultsDeclaration:
+    is_scheduled = decision.mode is not RefreshMode.CONTINUOUS
+    return entry.defaults if is_scheduled else entry.defaults.model_copy(update=dict.fromkeys(OF_SCHEDULES))
 
 
 def _updates(declared: TableDeclaration, named: Named) -> Updates | None:

@@ -12,8 +12,7 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.texts import line_and_column

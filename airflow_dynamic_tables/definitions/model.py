@@ -8,11 +8,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_dynamic_tables.core.circles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.continuous import DEFAULT_CONTINUOUS, ContinuousSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
@@ -23,6 +25,7 @@ OWN_DAG = "none"
 
 NO_SCHEDULE = "none"
 """The schedule of a table that only updates of assets refresh."""
+
 
 DEFAULTS_FILE = "defaults.yaml"
 """The file of a folder that says what holds for all tables below it."""
@@ -196,6 +199,7 @@ class DynamicTable(AirflowSettings):
     expectations: tuple[Expectation, ...] = ()
     row_counts: tuple[RowCount, ...] = ()
     spark: SparkSettings = field(default_factory=SparkSettings)
+    continuous: ContinuousSettings = DEFAULT_CONTINUOUS
     start_date: datetime | None = None
     end_date: datetime | None = None
     tags: tuple[str, ...] = ()
@@ -212,6 +216,11 @@ class DynamicTable(AirflowSettings):
         """The id of the workflow (Airflow: the DAG id) that refreshes it."""
         own = f"dynamic_table_group__{self.dag}" if self.dag else self.identifier.workflow_id
         return f"{self.dag_id_prefix or ''}{own}"
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether it is refreshed all the time, not by schedule."""
+        return self.mode is RefreshMode.CONTINUOUS
 
     @property
     def may_be_quarantined(self) -> bool:
@@ -235,11 +244,8 @@ class Definitions:
 
     def topological(self) -> list[DynamicTable]:
         """All tables, each after the tables it reads; otherwise in order of their names."""
-        done: dict[TableIdentifier, DynamicTable] = {}
-        for identifier in sorted(self.tables):
-            for parent in (*self._parents_first(identifier, done), identifier):
-                done[parent] = self.tables[parent]
-        return list(done.values())
+        needs = {name: sorted(set(self.tables[name].upstream) & self.tables.keys()) for name in sorted(self.tables)}
+        return [self.tables[name] for name in needed_first(needs)]
 
     def downstream(self, identifier: TableIdentifier) -> tuple[TableIdentifier, ...]:
         """The tables that read that one directly, sorted."""
@@ -275,21 +281,3 @@ class Definitions:
             above |= new
             waiting.extend(new)
         return tuple(sorted(above - {identifier}))
-
-    def _parents_first(self, identifier: TableIdentifier, done: Iterable[TableIdentifier]) -> list[TableIdentifier]:
-        """The dynamic tables above one that are not done yet, each after its own parents; without recursion."""
-        order: list[TableIdentifier] = []
-        seen = set(done)
-        stack = [(identifier, iter(sorted(self.tables[identifier].upstream)))]
-        seen.add(identifier)
-        while stack:
-            current, parents = stack[-1]
-            parent = next(parents, None)
-            if parent is None:
-                stack.pop()
-                if current != identifier:
-                    order.append(current)
-            elif parent in self.tables and parent not in seen:
-                seen.add(parent)
-                stack.append((parent, iter(sorted(self.tables[parent].upstream))))
-        return order

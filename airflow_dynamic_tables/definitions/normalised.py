@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.schedule.continuous import DEFAULT_CONTINUOUS, ContinuousSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
@@ -61,6 +62,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "expectations": [_said(expectation) for expectation in table.expectations],
         "row_counts": [_said(bounds) for bounds in table.row_counts],
         "spark": _said(_without_secrets(table.spark)),
+        "continuous": to_plain(table.continuous) if table.continuous != DEFAULT_CONTINUOUS else None,
         "start_date": table.start_date.isoformat() if table.start_date else None,
         "end_date": table.end_date.isoformat() if table.end_date else None,
         "tags": list(table.tags),
@@ -133,6 +135,7 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "expectations": tuple(from_plain(Expectation, item) for item in declaration["expectations"]),
         "row_counts": tuple(from_plain(RowCount, item) for item in declaration["row_counts"]),
         "spark": from_plain(SparkSettings, declaration["spark"]),
+        "continuous": from_plain(ContinuousSettings, declaration.get("continuous", {})),
         "start_date": datetime.fromisoformat(start) if start else None,
         "end_date": datetime.fromisoformat(end) if end else None,
         "tags": tuple(declaration["tags"]),

@@ -17,8 +17,7 @@ from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryText
 from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals

@@ -22,8 +22,7 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.definitions.building import build_source, build_table
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names

@@ -22,6 +22,7 @@ from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, chec
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (
+    OF_SCHEDULES,
     Named,
     asset_reference,
     awaited_data,
@@ -35,7 +36,7 @@ from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_O
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
-from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, DynamicTable
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 
 _CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
@@ -82,6 +83,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     """The mistakes of one table; what a value that was dropped already would cause is left out."""
     if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
         yield from _schedule_mistakes(entry, declared)
+        yield from _continuous_mistakes(entry, declared)
     if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
         yield from _calendar_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
@@ -151,6 +153,15 @@ def _schedule_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
             cron_for(decision.freshness)
         except ValueError as error:
             yield entry.mistake(key, str(error))
+
+
+def _continuous_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+    """What has a sense only for scheduled tables; what defaults say of it is not about this one."""
+    decision = mode_decision(entry, declared)
+    for key in (*OF_SCHEDULES, "on") if decision.mode is RefreshMode.CONTINUOUS else ():
+        if getattr(declared, key) not in (None, OWN_DAG):
+            said = f"{decision.reason}, so this table is refreshed all the time, by a DAG of its own, which takes no {key!r}"
+            yield entry.mistake(key, f"{said}; take it away, or write 'refresh_mode: full'")
 
 
 def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
-from airflow_dynamic_tables.dags_support.declared import DEFAULT_ARGS, refresh_settings
+from airflow_dynamic_tables.dags_support.declared import default_args_of, refresh_settings
 from airflow_dynamic_tables.dags_support.page import describe_table
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.operators.reconcilers import beside_ours
@@ -28,7 +28,7 @@ def refresh_arguments(table: DynamicTable, definitions: Definitions, given: Mapp
     outlets = [dynamic_table_asset(table.identifier)]
     inlets = [dynamic_table_asset(name) for name in table.upstream if name in definitions.tables]
     beside = {name: [*ours, *(given.get(name) or ())] for name, ours in (("outlets", outlets), ("inlets", inlets))}
-    ours = {name: value for name, value in DEFAULT_ARGS.items() if name not in defaults}
+    ours = {name: value for name, value in default_args_of(table).items() if name not in defaults}
     # A durable job would be found again by a later try, whose stage it does not write to.
     fixed = {"name": str(table.identifier), "durable": False}
     page = {"doc_md": describe_table(table, definitions)}

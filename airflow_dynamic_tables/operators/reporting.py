@@ -82,6 +82,27 @@ def report_commit(
     return report
 
 
+def report_commits(
+    context: Context, task: ReportsCommits, commits: Sequence[tuple[Version, Refresh | None]]
+) -> list[dict[str, Any]]:
+    """Tell the hidden outlets of several commits of a task, by an alias: of that, Airflow takes any number of events.
+
+    :param commits: each with what the ledger knows of it, the oldest first.
+    :return: the reports, as :func:`report_commit` has them.
+    """
+    reports = []
+    for version, refresh in commits:
+        partitions = refresh.partitions if refresh else version.partitions or WHOLE_TABLE
+        schedule_time = refresh.schedule_time if refresh else version.data_timestamp
+        reports.append(_report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token))
+    if reports:
+        task.outlets = [*task.outlets, OTHER_EVENTS]
+        for asset in (each for hidden in task.hidden_outlets for each in _told(hidden)):
+            for report in reports:
+                context["outlet_events"][OTHER_EVENTS].add(asset, dict(report))
+    return reports
+
+
 def report_missing(context: Context, workspace: Workspace) -> list[str]:
     """Put a report of every version that Airflow should have heard of, and will not, into the events of the task's alias.
 

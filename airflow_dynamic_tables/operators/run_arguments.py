@@ -55,16 +55,22 @@ class Runs:
     """How the runs of a DAG are read, which depends on whose DAG it is.
 
     ``keys`` may stand in their conf; ``None``: any, as somebody else reads it, too. With ``by_ticks`` a run is for the newest
-    tick of the table that is not after its date; otherwise, and when assets were updated, for that date.
+    tick of the table that is not after its date; otherwise, and when assets were updated, for that date. With ``by_begin`` it is
+    for the time at which it began: it may have waited long for another run to end.
     """
 
     keys: tuple[str, ...] | None
     by_ticks: bool
     group: Group | None = None
+    by_begin: bool = False
 
 
 OF_TABLE = Runs(keys=_ARGUMENTS, by_ticks=False)
 """Runs of a DAG that is the table's own."""
+
+
+OF_CONTINUOUS = Runs(keys=_ARGUMENTS, by_ticks=False, by_begin=True)
+"""Runs of the DAG of a table in continuous mode, when somebody triggered them."""
 
 
 def of_group(tables: Iterable[DynamicTable]) -> Runs:
@@ -190,7 +196,8 @@ def _asked(context: Mapping[str, Any], name: str) -> Any:
 def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> datetime:
     asked = _asked(context, "schedule_time")
     if asked is None:
-        date = date_of(context, table)
+        begin = getattr(context.get("dag_run"), "start_date", None) if runs.by_begin else None
+        date = date_of(context, table) if begin is None else datetime.fromisoformat(begin.isoformat())
         # A tick before the update may be one that the table has reached already, and the update would not be read.
         return latest_schedule_time(table, date) if runs.by_ticks and not is_on_update(context) else date
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 NOTE = "Nothing was refreshed: every refresh was skipped. The last line of its log says why, and so does its XCom `skipped`."
 
-_OPERATOR = "DynamicTableRefreshOperator"
-"""By its name, because the scheduler, which calls this, has no operators."""
+_OPERATORS = frozenset({"DynamicTableRefreshOperator", "ContinuousRefreshOperator"})
+"""By their names, because the scheduler, which calls this, has no operators."""
 
 
 @hookimpl
@@ -24,7 +24,7 @@ def on_dag_run_success(dag_run: DagRun) -> None:
     if object_session(dag_run) is None:
         return  # ``airflow dags test``, which keeps no notes
     tasks: Any = getattr(dag_run.dag, "tasks", ())
-    refreshes = {task.task_id for task in tasks if task.task_type == _OPERATOR}
+    refreshes = {task.task_id for task in tasks if task.task_type in _OPERATORS}
     # Only of ours, because this reads from the database.
     if refreshes and _were_skipped(dag_run, refreshes) and not dag_run.note:
         dag_run.note = NOTE

@@ -58,6 +58,7 @@ dynamic_tables:
   retry_delay: 90 seconds
   pool: spark
   execution_timeout: 2 hours
+  continuous: {strategy: micro-refresh, hold: 30 minutes, events: 10 seconds}
   end_date: 2034-01-01
   owner_links: {ada: https://example.org/ada}
   dag_display_name: Everything
@@ -86,7 +87,8 @@ dynamic_tables:
   wait_for: [{path: "/data/{yyyy-MM-dd}"}, {source: raw.events, partition: "ds={yyyy-MM-dd}"},
     {source: raw.orders, rows: 1000}, {source: raw.orders, partition: "ds={yyyy-MM-dd}", rows: 1}]
   query: SELECT amount, hh, ds FROM recent
-- {name: often, dag: shared, freshness: 3 minutes, query: "SELECT 1 AS x"}
+- {name: often, freshness: 3 minutes, query: "SELECT 1 AS x"}
+- {name: shared, dag: shared, freshness: 1 day, query: "SELECT 1 AS x"}
 - {name: when_updated, freshness: 1 day, schedule: none, on: [often], query: "SELECT 1 AS x"}
 """
 
@@ -105,14 +107,14 @@ def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(EVERYTHING, encoding="utf-8")
     definitions, mistakes = load_sound_definitions(tmp_path, cache=Cache(None))
     assert mistakes == ()
-    odd, often, when_updated = definitions.tables.values()
+    odd, often, shared, when_updated = definitions.tables.values()
     assert (odd.identifier.table, often.cron, when_updated.cron) == ("odd.name", None, None)
-    for table in (odd, often, when_updated):
+    for table in (odd, often, shared, when_updated):
         assert_comes_back(table)
     nothing = DynamicTable(odd.identifier, "", "", (), odd.mode, odd.mode, "", odd.freshness, None)
     unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}
     assert unsaid == {"identifier", "declared_mode", "mode", "freshness", "dag"}  # so no field was left out above
-    assert often.dag == "shared", "which excludes 'on'"
+    assert shared.dag == "shared", "which excludes 'on'"
 
 
 @pytest.mark.parametrize("path", ["dags/definitions", "tests/definitions/broken"])

@@ -20,6 +20,7 @@ class DefaultsDeclaration(Settings):
         merged = {
             "options": {**farther.options, **self.options},
             "spark": self.spark.over(farther.spark),
+            "continuous": self.continuous.over(farther.continuous),
             "tags": (*farther.tags, *self.tags),
             "params": {**farther.params, **self.params},
         }

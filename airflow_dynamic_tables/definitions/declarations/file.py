@@ -10,8 +10,7 @@ from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
-from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.declarations.view import ViewDeclaration
+from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 
 
 class FileDeclaration(Declaration):

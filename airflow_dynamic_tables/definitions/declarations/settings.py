@@ -19,6 +19,7 @@ from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, Scalar, UnknownValueError, one_of
+from airflow_dynamic_tables.definitions.declarations.continuous import ContinuousDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, RUN_PARAMS, RunParam
 from airflow_dynamic_tables.redaction import is_secret_name
@@ -186,6 +187,8 @@ class Settings(AirflowDeclaration):
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
     """How the Spark job is submitted."""
+    continuous: ContinuousDeclaration = Field(default_factory=ContinuousDeclaration)
+    """How the table is kept fresh while it is refreshed all the time."""
     start_date: CalendarTime | None = None
     """First time the schedule may run; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None

@@ -1,4 +1,4 @@
-"""The declaration of a dynamic table."""
+"""The declarations of dynamic tables and of views."""
 
 from __future__ import annotations
 
@@ -122,3 +122,14 @@ class TableDeclaration(Settings):
         if (self.query is None) == (self.query_file is None):
             raise ValueError("a dynamic table needs either 'query' or 'query_file'")
         return self
+
+
+class ViewDeclaration(Declaration):
+    """A named query that expands inside the queries that read it."""
+
+    name: Name
+    """Name: `view`, `database.view` or `catalog.database.view`."""
+    query: Name
+    """The SELECT (Spark SQL)."""
+    comment: str | None = None
+    """What the view is, for readers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
@@ -84,4 +85,8 @@ def not_supported_yet(table: DynamicTable) -> str | None:
     """Why a table that is defined rightly cannot be refreshed by this release; ``None`` when it can."""
     if table.mode is RefreshMode.FULL:
         return None
+    if table.mode is RefreshMode.CONTINUOUS:
+        if table.continuous.strategy is not StrategyName.STREAM:
+            return None
+        return f"strategy {table.continuous.strategy} is not supported yet; set strategy: micro-refresh"
     return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"

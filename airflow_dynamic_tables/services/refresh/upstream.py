@@ -39,7 +39,7 @@ _INSTANT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A dynamic table that another one reads, and its schedule: without ``cron``, only updates of assets refresh it.
+    """A dynamic table that another one reads, and its schedule: without ``cron``, updates of assets or a loop refresh it.
 
     ``last_tick`` is the last one that comes in time for the refresh that waits, see :func:`in_time`. ``workflow_id`` is the
     workflow that refreshes it.
@@ -108,12 +108,12 @@ HasGivenUp = Callable[[str, datetime], bool]
 
 
 def parents_of(names: Iterable[TableIdentifier], tables: Mapping[TableIdentifier, DynamicTable]) -> tuple[Parent, ...]:
-    """Those of the named tables that are dynamic and that a schedule, or updates of assets, refresh."""
+    """Those of the named tables that are dynamic and refreshed without being asked: by schedule, by updates, or all the time."""
     dynamic = (tables[identifier] for identifier in names if identifier in tables)
     return tuple(
         Parent(parent.identifier, parent.format, parent.cron, parent.timezone, parent.freshness, workflow_id=parent.workflow_id)
         for parent in dynamic
-        if parent.cron is not None or parent.on is not None
+        if parent.cron is not None or parent.on is not None or parent.is_continuous
     )
 
 

@@ -1,0 +1,157 @@
+"""The task ``refresh`` of a table in continuous mode."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DagRunState
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time import task_runner
+
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.dags_support.declared import load_workflow
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.reporting import report_commits
+from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
+from airflow_dynamic_tables.services.continuous.base import Work
+from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
+from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Halt, Loop
+from airflow_dynamic_tables.services.continuous.strategies import strategy_of
+from airflow_dynamic_tables.services.stages.settling import recorded_refresh
+from airflow_dynamic_tables.services.tables.lifecycle import is_suspended
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+log = logging.getLogger(__name__)
+
+
+class ContinuousRefreshOperator(DynamicTableRefreshOperator):
+    """Refresh one dynamic table turn after turn, until its hold is over or there is another reason to end; the next run goes on.
+
+    A run that somebody triggered refreshes once, as it was asked to.
+
+    :param definitions_path: the definitions file or folder; without it, a change of the definition is taken over when the hold
+        is over.
+    :param kwargs: as of :class:`DynamicTableRefreshOperator`.
+    """
+
+    def __init__(self, *, definitions_path: Path | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.definitions_path = definitions_path
+        self._stop = threading.Event()
+
+    def on_kill(self) -> None:
+        """End the loop; kill Spark and abort the stage of the turn, as far as there is one."""
+        # In a thread: this runs inside a signal handler, and the code it interrupted may hold the lock of the event.
+        threading.Thread(target=self._stop.set, daemon=True).start()
+        super().on_kill()
+
+    def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
+        if not is_scheduled(context):
+            return super()._refresh(context, deadline)
+        if not self.hidden_outlets:
+            self.hide_assets()  # a run without commit has no event
+        self._find_spark()
+        self._settings = self.catalog_hook().settings()
+        with open_workspace(self._settings) as workspace:
+            ended = self._loop(context, workspace)
+            log.info("The loop ended after %s turns and %s commits: %s.", ended.turns, len(ended.versions), ended.why)
+            refreshes = [(version, recorded_refresh(workspace, version)) for version in ended.versions]
+            return {"turns": ended.turns, "ended": ended.why, "commits": report_commits(context, self, refreshes)}
+
+    def _loop(self, context: Context, workspace: Workspace) -> Ended:
+        ti = context["ti"]
+        work = Work(
+            workspace=workspace,
+            table=self.table,
+            sources=self.sources,
+            parents=self.parents,
+            identity=UUID(str(ti.id)),
+            owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
+            submit=lambda plan: self._submit_turn(context, workspace, plan),
+            stop_job=self._kill_spark,
+        )
+        strategy = strategy_of(work)
+        loop = Loop(
+            strategy=strategy,
+            freshness=self.table.freshness,
+            settings=replace(self.table.continuous, hold=self._hold()),
+            halt=self._halt(context, workspace),
+            stop=self._stop,
+            clock=workspace.now,
+            seconds=time.monotonic,
+            delay=_delay(ti),
+        )
+        try:
+            return loop.run()
+        except DynamicTableError as error:
+            # Not tried again: the loop has done that. The next run begins with a delay.
+            raise AirflowFailException(str(error)) from None
+        finally:
+            strategy.close()
+
+    def _submit_turn(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
+        self._token = plan.token
+        self._hook = None  # it would submit what it submitted before
+        self._submit(context, workspace, plan)
+
+    def _hold(self) -> timedelta:
+        """Not so long that a timeout would fail the task: what is begun then has as much time as what was done."""
+        timeouts = (self.execution_timeout, self.table.dagrun_timeout)
+        return min([self.table.continuous.hold, *(timeout / 2 for timeout in timeouts if timeout is not None)])
+
+    def _halt(self, context: Context, workspace: Workspace) -> Callable[[], Halt | None]:
+        identifier = self.table.identifier
+        ti = context["ti"]
+        watch = self._watch(ti.dag_id)
+
+        def halt() -> Halt | None:
+            if why := _why_end(ti.dag_id):
+                return Halt(why, ends=True)
+            changed = watch.halt() if watch is not None else None
+            if changed is None and is_suspended(workspace, identifier):
+                return Halt(f"{identifier} is suspended; resume it to refresh again")
+            return changed
+
+        return halt
+
+    def _watch(self, dag_id: str) -> DefinitionWatch | None:
+        if (path := self.definitions_path) is None:
+            return None
+        return DefinitionWatch(self.table, self.sources, lambda: load_workflow(path, dag_id, self.catalogs_file))
+
+
+def _why_end(dag_id: str) -> str | None:
+    """Why Airflow wants its place back: somebody triggered a run, which waits until this one is over, or paused the DAG."""
+    try:
+        if task_runner.RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=[DagRunState.QUEUED.value]):
+            return "another run of its DAG waits"
+        return "its DAG is paused" if task_runner.RuntimeTaskInstance.get_dag(dag_id).is_paused else None
+    except AirflowRuntimeError as error:
+        log.warning("Airflow does not say how the runs of %s stand: %s", dag_id, error)
+        return None
+
+
+def _delay(ti: RuntimeTaskInstanceProtocol) -> timedelta:
+    """How long to wait before the first turn: when the last run failed, Airflow began this one at once."""
+    try:
+        last = ti.get_previous_dagrun()
+    except AirflowRuntimeError as error:
+        log.warning("Airflow does not say how the last run ended: %s", error)
+        return timedelta()
+    if ti.try_number > 1 or last is None or last.state != DagRunState.FAILED.value or last.end_date is None:
+        return timedelta()
+    return max(last.end_date + RUN_DELAY - datetime.now(UTC), timedelta())

@@ -1,0 +1,68 @@
+"""The strategy of ordinary refreshes: plan, stage and commit at every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.core.schedule.continuous import grid_time
+from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import data_of, pending, what_is_missing
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one turn refreshes; with ``more``, another batch is ready behind it."""
+
+    request: RefreshRequest
+    more: bool = False
+
+
+NextBatch = Callable[[RefreshRequest], Batch | None]
+"""Makes of the request of a turn the one that is done; ``None`` when there is nothing to do yet."""
+
+
+class MicroRefresh:
+    """A refresh at every turn that the table is behind.
+
+    :param next_batch: may narrow what a turn reads and replaces; default: all of it.
+    """
+
+    def __init__(self, work: Work, next_batch: NextBatch = Batch) -> None:
+        self._work = work
+        self._next_batch = next_batch
+
+    def turn(self, number: int) -> TurnOutcome:
+        """Refresh the table up to the last multiple of its freshness."""
+        work = self._work
+        schedule_time = grid_time(work.workspace.now(), work.table.freshness)
+        fresh = self._fresh_up_to()
+        if fresh is not None and fresh >= schedule_time:
+            return TurnOutcome(reason=f"fresh up to {fresh.isoformat()} already")
+        request = RefreshRequest(
+            table=work.table,
+            sources=work.sources,
+            schedule_time=schedule_time,
+            token=work.token(number),
+            owner=work.owner,
+            is_reported=True,
+        )
+        if waiting := pending(work.workspace, (*work.parents, *data_of(request)), schedule_time):
+            return TurnOutcome(reason=what_is_missing(waiting))
+        batch = self._next_batch(request)
+        if batch is None:
+            return TurnOutcome(reason="no batch is complete yet")
+        outcome = run(work.workspace, batch.request, work.submit, work.stop_job)
+        if isinstance(outcome, Skipped):
+            return TurnOutcome(reason=str(outcome.reason), more=batch.more)
+        return TurnOutcome((outcome,), more=batch.more)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+    def _fresh_up_to(self) -> datetime | None:
+        current = self._work.workspace.table(self._work.table.identifier, self._work.table.format).current()
+        return current.data_timestamp if current is not None else None

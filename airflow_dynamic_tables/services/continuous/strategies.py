@@ -1,0 +1,37 @@
+"""Which strategy keeps a table fresh, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.continuous import StrategyName
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.continuous.base import Strategy, Work
+from airflow_dynamic_tables.services.continuous.micro_refresh import MicroRefresh
+
+STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {StrategyName.MICRO_REFRESH: MicroRefresh}
+"""How each strategy that this release has is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy, and a sentence that says why it is that one."""
+
+    strategy: StrategyName
+    reason: str
+
+
+def choose(table: DynamicTable, _sources: Mapping[TableIdentifier, Source]) -> Choice:
+    """The strategy of a table in continuous mode: the declared one, else what its sources and its query need; pure."""
+    declared = table.continuous.strategy
+    if declared is not StrategyName.AUTO:
+        return Choice(declared, f"strategy {declared} is declared")
+    return Choice(StrategyName.MICRO_REFRESH, "every source has files, and nothing has to be kept between two batches")
+
+
+def strategy_of(work: Work) -> Strategy:
+    """The strategy that keeps the table of some work fresh, ready to turn."""
+    return STRATEGIES[choose(work.table, work.sources).strategy](work)

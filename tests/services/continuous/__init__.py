@@ -1,0 +1,1 @@
+"""One refresh from begin to end."""
