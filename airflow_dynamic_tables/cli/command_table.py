@@ -95,6 +95,11 @@ COMMANDS: tuple[Command | Group, ...] = (
                 "print rows as that version has them (default: the current one; 20 rows without --rows)",
                 {"type": argument_types.positive, "metavar": "N"},
             ),
+            Argument(
+                ("--check-sources",),
+                "also look whether its sources have moved since the current version read them",
+                {"action": "store_true"},
+            ),
             LIMIT,
             *STATE,
             OUTPUT,

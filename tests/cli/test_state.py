@@ -1,13 +1,23 @@
 """create, list, show, history, gc and db upgrade: what looks after the state, without Spark."""
 
 import json
+import os
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.cli.conftest import Run
+from tests.support.pyarrow_job import write_numbers
 
 
 def test_a_defined_table_is_listed_before_it_exists(dynamic_tables: Run) -> None:
@@ -145,3 +155,26 @@ def test_a_database_that_cannot_be_used_is_one_line(dynamic_tables: Run, url: st
     assert message in ran.err
     assert ran.err.count("\n") == 1
     assert "secret" not in ran.err
+
+
+def test_how_far_a_table_lies_behind(dynamic_tables: Run, project: Path) -> None:
+    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", scope=("lake", "sales"))
+    table = definitions.tables[TableIdentifier("lake", "sales", "daily_revenue")]
+    table = replace(table, partition_keys=(), formatters={}, query="SELECT 1 AS x", expanded_query="SELECT 1 AS x")
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        run(workspace, RefreshRequest(table, definitions.sources, datetime(2024, 1, 3, tzinfo=UTC), "t1", "test"), write_numbers)
+    (status, never) = json.loads(dynamic_tables("list", "-o", "json").out)
+    assert (status["late"], never["late"]) == (True, None)
+    assert status["lag_seconds"] > status["allowed_lag_seconds"] >= status["freshness_seconds"] == 86_400
+    lines = dynamic_tables("list").out.splitlines()
+    assert (lines[0].split()[-4:-2], "   yes    " in lines[2]) == (["lag", "late"], True)
+    assert "moved" in dynamic_tables("show", "daily_revenue").out
+    for option, moved in (((), None), (("--check-sources",), False)):
+        shown = json.loads(dynamic_tables("show", "daily_revenue", *option, "-o", "json").out)
+        ((source,), (pace,)) = shown["sources"], shown["pace"]
+        assert (source["source"], source["partitions"], source["last_partition"]) == ("lake.raw.orders", 2, "ds=2024-01-02")
+        assert (source["moved"], pace["version"], pace["rows"]) == (moved, 1, 3)
+    file = project / "dags" / "definitions" / "sales.yaml"
+    file.write_text("dynamic_tables: []")
+    refused = dynamic_tables("show", "lake.sales.daily_revenue", "--check-sources")
+    assert (refused.code, "daily_revenue" in refused.err) == (1, True)

@@ -15,25 +15,31 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
+from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables import dropping, status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
+from airflow_dynamic_tables.services.tables.progress import pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
+from airflow_dynamic_tables.services.workspace import Workspace
 
-_LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "last_refresh")
+_LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _REFRESHING = {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}
 """What the state of the job means that refreshes a table."""
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
-_HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "error")
+_HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
+_SOURCES = ("source", "version", "partitions", "last_partition", "moved")
 
 
 def list_tables(arguments: Namespace) -> int:
@@ -51,8 +57,14 @@ def list_tables(arguments: Namespace) -> int:
 def _at_a_glance(table: TableStatus) -> dict[str, object]:
     """A table as a person looks at it: its lag is a duration, and nobody takes the state of its job for a refresh that runs."""
     shown = dict(output.items(table))
-    seconds, state = shown.pop("lag_seconds"), shown.pop("job_state")
-    return {**shown, "refreshing": _REFRESHING.get(state), "lag": None if seconds is None else timedelta(seconds=seconds)}
+    state = shown.pop("job_state")
+    shown.pop("freshness_seconds")
+    lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
+    return {**shown, "refreshing": _REFRESHING.get(state), **lags}
+
+
+def _duration(seconds: int | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def show_table(arguments: Namespace) -> int:
@@ -60,7 +72,9 @@ def show_table(arguments: Namespace) -> int:
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         try:
-            details = status.show_table(workspace, name, arguments.limit, defined=is_defined(arguments, name))
+            now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
+            defined = is_defined(arguments, name)
+            details = status.show_table(workspace, name, arguments.limit, defined=defined, sources_now=now)
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
@@ -73,11 +87,18 @@ def show_table(arguments: Namespace) -> int:
     return OK
 
 
+def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifier) -> dict[str, SourceState]:
+    """What the sources of a table are like now: only its definition says where they are."""
+    defined, _ = definitions(arguments)
+    return look_at_sources(workspace, named_table(defined, str(name)), defined.sources)
+
+
 def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
     entry = details.table
     output.record({**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
+        ("sources of the current version", details.sources, _SOURCES),
         ("versions", details.versions, _VERSIONS),
         ("refreshes", [_summed(refresh) for refresh in details.refreshes], _columns(details.refreshes)),
         ("rows", rows, ()),
@@ -88,10 +109,11 @@ def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
 
 
 def _summed(refresh: Refresh) -> dict[str, object]:
-    """A refresh with its steps summed up, and the expectations that were violated; a step with a dot is a part of another one."""
-    seconds = sum(value for step, value in refresh.seconds.items() if "." not in step)
+    """A refresh with its steps summed up, and the expectations that were violated."""
+    pace = pace_of(refresh)
     violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
-    return {**output.items(refresh), "seconds": round(seconds, 1), "expectations": violated}
+    summed = {"seconds": round(pace.seconds, 1), "rows_per_second": pace.rows_per_second, "expectations": violated}
+    return {**output.items(refresh), **summed}
 
 
 def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:

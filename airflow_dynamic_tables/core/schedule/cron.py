@@ -94,6 +94,19 @@ def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
     return _latest(croniter(expression, start_time=on_the_wall(at)), ZoneInfo(timezone), at)
 
 
+def allowed_lag(freshness: Freshness, cron: str | None, timezone: str, now: datetime) -> timedelta:
+    """How far what a table is fresh up to may lie behind now.
+
+    One freshness. A table with a schedule is only ever fresh up to a tick, and each refresh has one freshness to end: until then
+    the tick before will do, whatever lies between the two (a weekend).
+
+    :param now: timezone-aware.
+    """
+    if cron is None:
+        return freshness.period
+    return now - previous_tick(cron, timezone, now - freshness.period)
+
+
 def _latest(cron: croniter, zone: ZoneInfo, at: datetime) -> datetime:
     tick = _tick_before(cron, zone, at)
     while (following := _following(cron, tick)) <= at:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from airflow_dynamic_tables.catalog.values import CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
+    DynamicTableError,
     NotFoundError,
     TableNotFoundError,
     UnsupportedError,
     UpstreamError,
 )
 from airflow_dynamic_tables.formats.registry import bind, is_bound
+from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 
 def bind_sources(
@@ -44,6 +51,22 @@ def bind_sources(
         else:
             bindings.append(_bind_table(workspace, table, identifier, view))
     return tuple(bindings)
+
+
+def look_at_sources(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
+) -> dict[str, SourceState]:
+    """What every table the query reads is like now, by its name; those that cannot be looked at are left out, with a warning."""
+    states: dict[str, SourceState] = {}
+    whole = inline_views(workspace, table, sources)
+    for identifier in whole.upstream:
+        try:
+            (binding,) = bind_sources(workspace, replace(whole, upstream=(identifier,)), sources)
+        except DynamicTableError as error:
+            log.warning("%s cannot be looked at: %s", identifier, error)
+        else:
+            states[binding.identifier] = binding.state or SourceState(binding.version)
+    return states
 
 
 def _check_options(source: Source) -> None:

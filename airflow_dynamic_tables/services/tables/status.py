@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.schedule.cron import allowed_lag
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -21,8 +25,10 @@ from airflow_dynamic_tables.services.workspace import Workspace
 class TableStatus:
     """One dynamic table at a glance.
 
-    ``defined`` says whether the definitions have it; ``None``: that is not known. ``lag_seconds`` is how far its data timestamp
-    lies behind now.
+    ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_up_to`` is the time up to which it
+    holds what its sources had. ``lag_seconds`` is how far that lies behind now, ``allowed_lag_seconds`` how far it may at this
+    time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
+    while the table has no version.
     """
 
     identifier: str
@@ -30,10 +36,14 @@ class TableStatus:
     format: str
     refresh_mode: str
     freshness: str
+    freshness_seconds: int | None
     job_state: str | None
     version: int | None
     data_timestamp: datetime | None
+    fresh_up_to: datetime | None
     lag_seconds: int | None
+    allowed_lag_seconds: int | None
+    late: bool | None
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
@@ -41,12 +51,14 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """One dynamic table in full; ``versions`` are the kept ones, newest first."""
+    """One dynamic table in full; ``versions`` are the kept ones, newest first; ``sources`` are those of the current one."""
 
     status: TableStatus
     table: CatalogTable | CatalogDynamicTable
     versions: tuple[Version, ...]
     refreshes: tuple[Refresh, ...]
+    pace: tuple[Pace, ...] = ()
+    sources: tuple[SourcePosition, ...] = ()
 
 
 def list_tables(
@@ -69,23 +81,33 @@ def list_tables(
 
 
 def show_table(
-    workspace: Workspace, identifier: TableIdentifier, limit: int = 10, *, defined: bool | None = None
+    workspace: Workspace,
+    identifier: TableIdentifier,
+    limit: int = 10,
+    *,
+    defined: bool | None = None,
+    sources_now: Mapping[str, SourceState] | None = None,
 ) -> TableDetails:
     """One table of a catalog in full.
 
     :param limit: how many of the latest refreshes and versions.
     :param defined: whether the definitions have it, see :class:`TableStatus`.
+    :param sources_now: what its sources are like now, by their names, as far as somebody looked.
     :raises TableNotFoundError: when the catalog does not have it.
     """
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
-    versions = workspace.table(identifier, entry.format).versions()
+    table = workspace.table(identifier, entry.format)
+    versions, current = table.versions(), table.current()
+    refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
     return TableDetails(
         status=_status(_Seen(identifier, entry), workspace, defined=defined),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
-        refreshes=tuple(workspace.ledger.list_refreshes(identifier, limit)),
+        refreshes=refreshes,
+        pace=paces_of(refreshes),
+        sources=positions_of(current, workspace.ledger.source_states(current.token), sources_now or {}) if current else (),
     )
 
 
@@ -120,16 +142,24 @@ def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> Table
     version = workspace.table(identifier, said.format).current()
     last = next(iter(workspace.ledger.list_refreshes(identifier, limit=1)), None)
     fresh = version.data_timestamp if version else None
+    now = workspace.now()
+    lag = now - fresh if fresh else None
+    period = said.period
+    allowed = allowed_lag(period, said.cron, said.timezone, now) if period else None
     return TableStatus(
         identifier=str(identifier),
         defined=defined,
         format=said.format,
         refresh_mode=said.refresh_mode,
         freshness=said.freshness,
+        freshness_seconds=period.seconds if period else None,
         job_state=registered.refresh_handler.job_state.value if registered else None,
         version=version.number if version else None,
-        data_timestamp=fresh,
-        lag_seconds=int((workspace.now() - fresh).total_seconds()) if fresh else None,
+        data_timestamp=version.data_timestamp if version else None,
+        fresh_up_to=fresh,
+        lag_seconds=int(lag.total_seconds()) if lag is not None else None,
+        allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
+        late=lag > allowed if lag is not None and allowed is not None else None,
         last_refresh=last.state.value if last else None,
         last_error=last.error if last else None,
         workflow_id=said.workflow_id or identifier.workflow_id,
@@ -141,14 +171,28 @@ class _Said(NamedTuple):
     refresh_mode: str = ""
     freshness: str = ""
     workflow_id: str = ""
+    cron: str | None = None
+    timezone: str = "UTC"
+
+    @property
+    def period(self) -> Freshness | None:
+        """The freshness; ``None`` when a catalog that others write to has none that is one."""
+        try:
+            return Freshness.parse(self.freshness)
+        except ValueError:
+            return None
 
 
 def _said(definition: DynamicTable | None, registered: CatalogDynamicTable | None) -> _Said:
     """What the definition says of a table, or the catalog when nobody defines it any more."""
     if definition is not None:
-        return _Said(definition.format, definition.mode.value, definition.freshness.text, definition.workflow_id)
+        told = (definition.format, definition.mode.value, definition.freshness.text, definition.workflow_id)
+        return _Said(*told, definition.cron, definition.timezone)
     if registered is not None:
         handler = registered.refresh_handler
+        declared = registered.definition or {}
+        schedule = declared.get("schedule")
         workflow_id = handler.job_detail.get("workflowId", "")
-        return _Said(registered.format, handler.actual_refresh_mode.value, registered.freshness, workflow_id)
+        told = (registered.format, handler.actual_refresh_mode.value, registered.freshness, workflow_id)
+        return _Said(*told, None if schedule == NO_SCHEDULE else schedule, declared.get("timezone", "UTC"))
     return _Said()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pendulum import instance
 
-from airflow_dynamic_tables.core.schedule.cron import check_cron, cron_for, next_tick, previous_tick, ticks
+from airflow_dynamic_tables.core.schedule.cron import allowed_lag, check_cron, cron_for, next_tick, previous_tick, ticks
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from tests.support.clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, ticks_of, wall
 
@@ -218,3 +218,26 @@ def test_times_without_a_zone_are_refused() -> None:
             walk("0 0 * * *", "UTC", naive)
     with pytest.raises(ValueError, match="has no time zone"):
         next(ticks("0 0 * * *", "UTC", naive, naive))
+
+
+WEEKDAYS = "0 0 * * 1-5"  # 2024-03-04 is a Monday
+
+
+@pytest.mark.parametrize(
+    ("freshness", "cron", "timezone", "now", "fresh_up_to"),
+    [
+        pytest.param("10 seconds", None, "UTC", "2024-03-04 12:00:00", "2024-03-04 11:59:50", id="no schedule"),
+        pytest.param("1 day", "0 0 * * *", "UTC", "2024-03-04 00:00:01", "2024-03-03 00:00", id="the refresh has just begun"),
+        pytest.param("1 day", "0 0 * * *", "UTC", "2024-03-04 23:59:59", "2024-03-03 00:00", id="and has a day to end"),
+        pytest.param("1 day", "0 0 * * *", "UTC", "2024-03-05 00:00:00", "2024-03-04 00:00", id="now it must have ended"),
+        pytest.param("1 hour", "0 0 * * *", "UTC", "2024-03-04 00:30:00", "2024-03-03 00:00", id="a schedule of one's own"),
+        pytest.param("1 hour", "0 0 * * *", "UTC", "2024-03-04 01:00:00", "2024-03-04 00:00", id="it has an hour"),
+        pytest.param("1 day", WEEKDAYS, "UTC", "2024-03-04 12:00:00", "2024-03-01 00:00", id="Friday's will do on Monday"),
+        pytest.param("1 day", WEEKDAYS, "UTC", "2024-03-05 00:00:00", "2024-03-04 00:00", id="not on Tuesday"),
+        pytest.param("1 day", "0 0 * * *", "Asia/Kolkata", "2024-03-04 18:30:00", "2024-03-03 18:30", id="another time zone"),
+    ],
+)
+def test_what_a_table_has_to_be_fresh_up_to(freshness: str, cron: str | None, timezone: str, now: str, fresh_up_to: str) -> None:
+    time = datetime.fromisoformat(now).replace(tzinfo=UTC)
+    allowed = allowed_lag(Freshness.parse(freshness), cron, timezone, time)
+    assert time - allowed == datetime.fromisoformat(fresh_up_to).replace(tzinfo=UTC)

@@ -1,0 +1,164 @@
+"""What is shown of a table: how far it lies behind, whether that is too far, how fast it is, and how far it read its sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.services.refresh.binding import look_at_sources
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.progress import SourcePosition, positions_of
+from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, show_table
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.clock import Clock
+from tests.support.pyarrow_job import write_numbers
+
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+NUMBERS, TOTAL = (TableIdentifier("lake", "sales", name) for name in ("numbers", "total"))
+YAML = """
+defaults: {catalog: lake, database: sales}
+sources:
+  - {name: raw.orders, format: parquet, path: orders, partitioned_by: [ds], schema: "x bigint, ds string"}
+dynamic_tables:
+  - {name: numbers, freshness: 1 day, query: SELECT x FROM raw.orders}
+  - {name: total, freshness: 1 hour, query: SELECT x FROM numbers}
+"""
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> Definitions:
+    (tmp_path / "sales.yaml").write_text(YAML)
+    write_orders(tmp_path, "2024-02-28")
+    write_orders(tmp_path, "2024-02-29")
+    return load_definitions(tmp_path / "sales.yaml", cache=Cache(None))
+
+
+def write_orders(folder: Path, ds: str) -> None:
+    day = folder / "orders" / f"ds={ds}"
+    day.mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), day / "part.parquet")
+
+
+def refresh(workspace: Workspace, definitions: Definitions, name: TableIdentifier, at: datetime = MARCH) -> Version:
+    request = RefreshRequest(definitions.tables[name], definitions.sources, at, f"{name.table}-{at:%d%H}", "test")
+    version = run(workspace, request, write_numbers)
+    assert isinstance(version, Version)
+    return version
+
+
+def test_a_table_is_late_when_its_next_refresh_should_have_ended(
+    workspace: Workspace, clock: Clock, definitions: Definitions
+) -> None:
+    def status() -> TableStatus:
+        shown = show_table(workspace, NUMBERS).status
+        assert shown == replace(list_tables(workspace, definitions.tables)[0], defined=None), "by its definition, and without"
+        assert shown == replace(list_tables(workspace, {})[0], defined=None)
+        return shown
+
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    clock.time = MARCH + timedelta(hours=47, minutes=59)
+    fine = status()
+    assert (fine.freshness_seconds, fine.lag_seconds, fine.allowed_lag_seconds, fine.late) == (86_400, 172_740, 172_740, False)
+    assert fine.fresh_up_to == fine.data_timestamp == MARCH
+    clock.time = MARCH + timedelta(hours=48)
+    late = status()
+    assert (late.lag_seconds, late.allowed_lag_seconds, late.late) == (172_800, 86_400, True)
+    refresh(workspace, definitions, NUMBERS, MARCH + timedelta(days=2))
+    assert (status().lag_seconds, status().late) == (0, False)
+
+
+def test_a_table_that_is_refreshed_all_the_time_is_late_after_one_freshness(
+    workspace: Workspace, clock: Clock, definitions: Definitions
+) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    always = {NUMBERS: replace(definitions.tables[NUMBERS], cron=None)}
+    for seconds, late in ((86_400, False), (86_401, True)):
+        clock.time = MARCH + timedelta(seconds=seconds)
+        (status,) = list_tables(workspace, always)
+        assert (status.lag_seconds, status.allowed_lag_seconds, status.late) == (seconds, 86_400, late)
+
+
+def test_what_has_no_version_or_no_freshness_is_neither_late_nor_in_time(
+    workspace: Workspace, clock: Clock, definitions: Definitions
+) -> None:
+    never = list_tables(workspace, definitions.tables)[1]
+    assert (never.lag_seconds, never.allowed_lag_seconds, never.late) == (None, 3600 + clock.time.minute * 60, None)
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    entry = workspace.catalog("lake").get_table(NUMBERS.path)
+    assert isinstance(entry, CatalogDynamicTable)
+    workspace.catalog("lake").alter_table(NUMBERS.path, replace(entry, freshness="whenever"))
+    strange = show_table(workspace, NUMBERS).status
+    assert (strange.freshness, strange.freshness_seconds, strange.allowed_lag_seconds, strange.late) == (
+        *("whenever", None, None),
+        None,
+    )
+    assert strange.lag_seconds == 0
+
+
+def test_sources_are_shown_as_they_were_read_and_looked_at_when_asked(
+    workspace: Workspace, clock: Clock, definitions: Definitions, tmp_path: Path
+) -> None:
+    clock.time = MARCH
+    first = refresh(workspace, definitions, NUMBERS)
+    (orders,) = show_table(workspace, NUMBERS).sources
+    read = first.sources["lake.raw.orders"]
+    assert orders == SourcePosition("lake.raw.orders", read, 2, "ds=2024-02-29"), "nobody looked"
+    refresh(workspace, definitions, TOTAL)
+    assert moved(workspace, definitions, NUMBERS) is moved(workspace, definitions, TOTAL) is False
+    write_orders(tmp_path, "2024-03-01")
+    assert (moved(workspace, definitions, NUMBERS), moved(workspace, definitions, TOTAL)) == (True, False)
+    refresh(workspace, definitions, NUMBERS, MARCH + timedelta(hours=1))
+    assert (moved(workspace, definitions, NUMBERS), moved(workspace, definitions, TOTAL)) == (False, True)
+
+
+def moved(workspace: Workspace, definitions: Definitions, name: TableIdentifier) -> bool | None:
+    now = look_at_sources(workspace, definitions.tables[name], definitions.sources)
+    (position,) = show_table(workspace, name, sources_now=now).sources
+    assert position.version_now == now[position.source].version
+    return position.moved
+
+
+def test_a_source_that_cannot_be_looked_at_is_unknown(
+    workspace: Workspace, clock: Clock, definitions: Definitions, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    (tmp_path / "orders").rename(tmp_path / "elsewhere")
+    now = look_at_sources(workspace, definitions.tables[NUMBERS], definitions.sources)
+    assert "lake.raw.orders cannot be looked at: Source lake.raw.orders: there is nothing at" in caplog.text
+    (position,) = show_table(workspace, NUMBERS, sources_now=now).sources
+    assert (position.version_now, position.moved) == (None, None)
+
+
+def test_what_a_server_counts_for_all_its_tables_says_of_none_that_it_moved() -> None:
+    version = Version(1, "t", "s", MARCH, MARCH, {"pg.public.orders": "snapshot:7"})
+    for now, expected in ((SourceState("snapshot:7"), False), (SourceState("snapshot:8"), None)):
+        (position,) = positions_of(version, {}, {"pg.public.orders": now})
+        assert (position.moved, position.version_now, position.partitions) == (expected, now.version, None)
+
+
+def test_the_pace_of_refreshes(workspace: Workspace, clock: Clock, definitions: Definitions) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    workspace.ledger.update_refresh("numbers-0100", seconds={"begin": 0.5, "spark": 1.5, "spark.query": 1.25}, rows=3)
+    (pace,) = show_table(workspace, NUMBERS).pace
+    assert (pace.token, pace.version, pace.seconds, pace.rows, pace.rows_per_second) == ("numbers-0100", 1, 2.0, 3, 1.5)
+    workspace.ledger.update_refresh("numbers-0100", seconds={})
+    (pace,) = show_table(workspace, NUMBERS).pace
+    assert pace.rows_per_second is None
