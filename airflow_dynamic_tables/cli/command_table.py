@@ -151,6 +151,21 @@ COMMANDS: tuple[Command | Group, ...] = (
         "or a failure leaves the last version as it is.",
     ),
     Command(
+        "suspend",
+        "let a table be refreshed no more",
+        f"{_PACKAGE}.tables.suspend_table",
+        (TABLE, *STATE, OUTPUT),
+        "Let no refresh of a table begin any more, by schedule, by hand or all the time; one that runs goes on to its end. "
+        "Versions, history and readers stay.",
+    ),
+    Command(
+        "resume",
+        "let a suspended table be refreshed again",
+        f"{_PACKAGE}.tables.resume_table",
+        (TABLE, *STATE, OUTPUT),
+        "Let a suspended table be refreshed again, by the next run of its DAG.",
+    ),
+    Command(
         "rollback",
         "make an earlier version current again",
         f"{_PACKAGE}.tables.rollback_table",

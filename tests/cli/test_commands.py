@@ -29,8 +29,8 @@ COMMAND_LINES = dict(_commands())
 
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
-        "init", "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "rollback", "publish",
-        "abort", "drop", "gc",
+        "init", "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "suspend", "resume",
+        "rollback", "publish", "abort", "drop", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
         "spark start", "spark stop", "spark status",
@@ -62,6 +62,8 @@ _LISTINGS = [
     "plan",
     "create",
     "refresh",
+    "suspend",
+    "resume",
     "rollback",
     "publish",
     "gc",

@@ -7,10 +7,11 @@ import os
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from uuid import uuid4
 
+from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
@@ -30,6 +31,7 @@ from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
 from airflow_dynamic_tables.services.tables.progress import pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
+from airflow_dynamic_tables.services.tables.suspending import job_state, resume, suspend
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
@@ -189,6 +191,25 @@ def rollback_table(arguments: Namespace) -> int:
     with workspace_of(arguments) as workspace:
         version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
+    return OK
+
+
+def suspend_table(arguments: Namespace) -> int:
+    """Let a table be refreshed no more, and print what it was before and is now."""
+    return _change_state(arguments, suspend)
+
+
+def resume_table(arguments: Namespace) -> int:
+    """Let a suspended table be refreshed again, and print what it was before and is now."""
+    return _change_state(arguments, resume)
+
+
+def _change_state(arguments: Namespace, change: Callable[[Workspace, TableIdentifier], JobState]) -> int:
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        before = change(workspace, name)
+        now = job_state(workspace, name)
+    output.record({"table": str(name), "was": _REFRESHING[before], "is": _REFRESHING[now]}, arguments.output)
     return OK
 
 

@@ -1,0 +1,45 @@
+"""Suspended tables are refreshed by nobody; what they have stays."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.services.refresh.requests import Skipped
+from airflow_dynamic_tables.services.refresh.running import begin
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.tables.suspending import job_state, resume, suspend
+from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
+
+
+def test_a_suspended_table_is_not_refreshed_until_it_is_resumed(version_bench: VersionBench) -> None:
+    workspace = version_bench.workspace
+    version_bench.refresh(1, 2)
+    assert (suspend(workspace, NUMBERS), suspend(workspace, NUMBERS)) == (JobState.RUNNING, JobState.SUSPENDED)
+    skipped = begin(workspace, version_bench.request(NUMBERS, "t"))
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.code is ReasonCode.SUSPENDED
+    assert version_bench.numbers() == [1, 2]
+
+    assert (resume(workspace, NUMBERS), resume(workspace, NUMBERS)) == (JobState.SUSPENDED, JobState.RUNNING)
+    version_bench.refresh(3, at=MARCH + timedelta(days=1))
+    assert version_bench.numbers() == [3]
+
+
+def test_a_table_that_was_suspended_before_its_first_refresh_still_waits_for_it(version_bench: VersionBench) -> None:
+    workspace = version_bench.workspace
+    create(workspace, version_bench.definitions.tables[NUMBERS])
+    suspend(workspace, NUMBERS)
+    resume(workspace, NUMBERS)
+    assert job_state(workspace, NUMBERS) is JobState.INITIALIZING
+
+
+def test_only_a_dynamic_table_can_be_suspended(version_bench: VersionBench) -> None:
+    for change in (suspend, resume):
+        with pytest.raises(TableNotFoundError):
+            change(version_bench.workspace, TableIdentifier("lake", "sales", "nobody"))
