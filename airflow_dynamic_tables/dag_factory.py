@@ -32,7 +32,7 @@ from airflow_dynamic_tables.dags_support.declared import (
 )
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table, readers_of
 from airflow_dynamic_tables.dags_support.params import group_params_of, params_of
-from airflow_dynamic_tables.dags_support.schedules import schedule_of, shared_schedule_of
+from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG, schedule_of, shared_schedule_of
 from airflow_dynamic_tables.definitions.model import DAG_SETTINGS, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
@@ -215,7 +215,8 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
     if finest.access_control:
         # Only of lists Airflow knows that they are about the DAG.
         settings["access_control"] = {role: list(permissions) for role, permissions in finest.access_control.items()}
-    tags = [tag for table in tables for tag in (*_place_tags(table.identifier), *table.tags)]
+    tags = [CONTINUOUS_TAG] if finest.is_continuous else []
+    tags += [tag for table in tables for tag in (*_place_tags(table.identifier), *table.tags)]
     return DAG(
         dag_id=finest.workflow_id,
         start_date=dates["start_date"] or START_DATE,

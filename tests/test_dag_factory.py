@@ -22,6 +22,7 @@ from airflow_dynamic_tables import dag_factory
 from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
+from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
@@ -108,6 +109,24 @@ def test_a_continuous_table_has_a_dag_of_its_own_that_always_has_one_run(folder:
     assert (slow.get_task("refresh").retries, slow.get_task("refresh").retry_delay) == (7, timedelta(seconds=10))
     assert [parent.identifier.table for parent in slow.get_task("refresh").parents] == ["live"]
     assert [parent.identifier.table for parent in dags[shared].get_task("lake.sales.daily").parents] == ["live"]
+
+
+@pytest.mark.parametrize("asked_for", [None, "dynamic_table__lake__sales__table"], ids=["DAG processor", "task"])
+def test_another_threshold_gives_the_same_dag_another_schedule(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, asked_for: str | None
+) -> None:
+    (folder / "tables.yaml").write_text("dynamic_tables: [{name: lake.sales.table, freshness: 1 hour, query: SELECT 1 AS x}]")
+    if asked_for:
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", asked_for)
+    for threshold, timetable, continuous in (
+        ("1 hour", "CronTriggerTimetable", False),
+        ("2 hours", "ContinuousTimetable", True),
+        ("", "CronTriggerTimetable", False),
+    ):
+        monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__FRESHNESS_THRESHOLD", threshold)
+        dag = load(folder)["dynamic_table__lake__sales__table"]
+        assert (type(dag.timetable).__name__, CONTINUOUS_TAG in dag.tags) == (timetable, continuous)
+        assert [(task.task_id, isinstance(task, ContinuousRefreshOperator)) for task in dag.tasks] == [("refresh", continuous)]
 
 
 def test_a_continuous_table_waits_for_its_quarantine_as_it_has_one_run(folder: Path) -> None:

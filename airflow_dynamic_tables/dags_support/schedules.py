@@ -16,6 +16,10 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 Schedule = CronTriggerTimetable | AssetOrTimeSchedule | BaseAsset | Literal["@continuous"]
 
 
+CONTINUOUS_TAG = "dynamic-table-continuous"
+"""Tag of a DAG that always runs: it is what Airflow tells a task of the schedule of its DAG, which may be another one by now."""
+
+
 def schedule_of(table: DynamicTable) -> Schedule | None:
     """What a DAG takes as its ``schedule``.
 

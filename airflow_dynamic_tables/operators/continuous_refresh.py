@@ -19,6 +19,7 @@ from airflow.sdk.execution_time import task_runner
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.dags_support.declared import load_workflow
+from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reporting import report_commits
@@ -60,7 +61,8 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         super().on_kill()
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
-        if not is_scheduled(context):
+        # With a schedule: the DAG was continuous when this run was made, or this worker's threshold is not the scheduler's.
+        if not is_scheduled(context) or _is_scheduled_now(context["ti"].dag_id):
             return super()._refresh(context, deadline)
         if not self.hidden_outlets:
             self.hide_assets()  # a run without commit has no event
@@ -139,10 +141,22 @@ def _why_end(dag_id: str) -> str | None:
     try:
         if task_runner.RuntimeTaskInstance.get_dr_count(dag_id=dag_id, states=[DagRunState.QUEUED.value]):
             return "another run of its DAG waits"
-        return "its DAG is paused" if task_runner.RuntimeTaskInstance.get_dag(dag_id).is_paused else None
+        dag = task_runner.RuntimeTaskInstance.get_dag(dag_id)
     except AirflowRuntimeError as error:
         log.warning("Airflow does not say how the runs of %s stand: %s", dag_id, error)
         return None
+    if dag.is_paused:
+        return "its DAG is paused"
+    return None if CONTINUOUS_TAG in dag.tags else "its DAG has a schedule now"
+
+
+def _is_scheduled_now(dag_id: str) -> bool:
+    """Whether the scheduler has another mode for the table than this process."""
+    try:
+        return CONTINUOUS_TAG not in task_runner.RuntimeTaskInstance.get_dag(dag_id).tags
+    except AirflowRuntimeError as error:
+        log.warning("Airflow does not say which schedule %s has: %s", dag_id, error)
+        return False
 
 
 def _delay(ti: RuntimeTaskInstanceProtocol) -> timedelta:

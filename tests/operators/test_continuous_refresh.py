@@ -1,0 +1,95 @@
+"""The task of a table in continuous mode, where Airflow has something to say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DagResult, DRCount, ErrorResponse, GetDag
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
+from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
+from tests.support.pyarrow_job import write_numbers
+
+GONE = AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "gone"}))
+BEGIN = datetime(2024, 1, 2, 10, 30, 7, tzinfo=UTC)
+TOKEN = "0190b2f4-0000-7000-8000-000000000001"
+
+
+class AirflowDags:
+    """Answers as the supervisor of a task does: no run waits, and the DAG has those tags."""
+
+    def __init__(self, *answers: list[str] | Exception) -> None:
+        self.answers = list(answers)
+
+    def send(self, msg: object) -> DagResult | DRCount:
+        if not isinstance(msg, GetDag):
+            return DRCount(count=0)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        none: dict[str, Any] = dict.fromkeys(("bundle_name", "bundle_version", "relative_fileloc", "owners", "next_dagrun"))
+        return DagResult(dag_id=msg.dag_id, is_paused=False, tags=answer, **none)
+
+
+def run_with(home: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> tuple[dict[str, Any], int]:
+    """What a run that the schedule made returns, and how many jobs it began."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(home))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", AirflowDags(*answers), raising=False)
+    (home / "tables.yaml").write_text("dynamic_tables: [{name: lake.sales.live, freshness: 1 minute, query: SELECT 1 AS x}]")
+    definitions = load_definitions(home / "tables.yaml", cache=Cache(None))
+    (table,) = definitions.tables.values()
+    operator = ContinuousRefreshOperator(task_id="refresh", table=table, definitions=definitions, runs=OF_CONTINUOUS)
+    jobs: list[object] = []
+
+    def submit(_context: object, _workspace: object, plan: Any) -> None:
+        jobs.append(plan)
+        write_numbers(plan)
+
+    monkeypatch.setattr("airflow_dynamic_tables.services.continuous.loop._ASKED", 0.05)  # seconds
+    monkeypatch.setattr(operator, "_find_spark", lambda: None)
+    monkeypatch.setattr(operator, "_submit", submit)
+    ti = SimpleNamespace(
+        id=TOKEN,
+        dag_id="dag",
+        run_id="run",
+        task_id="refresh",
+        try_number=1,
+        get_previous_dagrun=lambda: None,
+        xcom_push=lambda **_: None,
+    )
+    run = SimpleNamespace(conf={}, run_type="scheduled", start_date=BEGIN)
+    context = {"ti": ti, "dag_run": run, "params": {}, "logical_date": BEGIN, "outlet_events": OutletEventAccessors()}
+    return operator.execute(context), len(jobs)
+
+
+def test_a_loop_ends_when_its_dag_has_a_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    continuous = ["dynamic-table", CONTINUOUS_TAG]
+    ended, jobs = run_with(tmp_path, monkeypatch, continuous, continuous, ["dynamic-table"])
+    assert (ended["turns"], ended["ended"], jobs) == (1, "its DAG has a schedule now", 1)
+    assert [commit["version"] for commit in ended["commits"]] == [1]
+
+
+@pytest.mark.parametrize("tags", [["dynamic-table"], []])
+def test_a_worker_that_alone_takes_a_table_for_continuous_refreshes_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: list[str]
+) -> None:
+    report, jobs = run_with(tmp_path, monkeypatch, tags)
+    assert (report["version"], report["refresh"], jobs) == (1, TOKEN, 1)
+
+
+def test_an_airflow_that_does_not_answer_ends_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended, jobs = run_with(tmp_path, monkeypatch, GONE, GONE, [])
+    assert (ended["turns"], ended["ended"], jobs) == (1, "its DAG has a schedule now", 1)
+    assert "Airflow does not say which schedule dag has: API_SERVER_ERROR" in caplog.text
