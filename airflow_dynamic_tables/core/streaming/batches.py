@@ -131,4 +131,4 @@ def reached_by(
 
     :raises PartitionTimeError: when one is no time.
     """
-    return max((watermark.end_of(time_of(parse_spec(name))) for name in read), default=None)
+    return max((watermark.end_of(time_of(parse_spec(name))) for name in read if name), default=None)

@@ -47,6 +47,11 @@ def to_publish(
     return PartitionSet.of(closed[start] for start in sorted(closed))
 
 
+def is_closed(one: SeenPartition, watermark: datetime, formatters: Mapping[str, str]) -> bool:
+    """Whether all partitions of a table that have rows of a partition of its source end before the watermark or at it."""
+    return not formatters or all(own.end <= watermark for own in partitions_within(one.start, one.end, formatters))
+
+
 def read_after(batch: Batch, read: Mapping[str, str], published: PartitionSet, formatters: Mapping[str, str]) -> dict[str, str]:
     """Fingerprints of the partitions that the table has the rows of, once these partitions of it are published.
 

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import (
@@ -24,18 +25,25 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.registry import bind, is_bound
 from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
 def bind_sources(
-    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
+    workspace: Workspace,
+    table: DynamicTable,
+    sources: Mapping[TableIdentifier, Source],
+    partitions: PartitionSet = WHOLE_TABLE,
+    growth: Growth | None = None,
 ) -> tuple[SourceBinding, ...]:
     """Bind every table the query reads to the version it has now; each table is looked at once.
 
+    :param partitions: what is refreshed of the table.
+    :param growth: the sources that have a watermark, as somebody has looked at them.
     :raises ConfigurationError: when a source's folder is missing or empty.
-    :raises UpstreamError: when a dynamic table has no version yet.
+    :raises UpstreamError: when a dynamic table has no version yet, or a source with a watermark no whole partition.
     :raises UnsupportedError: when a table cannot be read without a library that the job lacks.
     """
     bindings = []
@@ -45,7 +53,9 @@ def bind_sources(
         while view.lower() in text:  # a common table expression of that name would be read in its place
             view += "_"
         source = sources.get(identifier) or _described(workspace, identifier)
-        if source is not None and is_bound(source):
+        if growth is not None and str(identifier) in growth.sources:
+            bindings.append(growth.binding(str(identifier), view, partitions))
+        elif source is not None and is_bound(source):
             _check_options(source)
             bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view))
         else:

@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -24,17 +24,27 @@ from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
+Why = tuple[RefreshAction, Reason]
+"""What a refresh does, and why."""
 
-def planned_partitions(workspace: Workspace, request: RefreshRequest) -> PartitionSet:
+
+def planned_partitions(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> PartitionSet:
     """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
 
+    Where sources have a watermark, that says which time partitions are complete, and no schedule does.
+
+    :param growth: those sources, as somebody has looked at them.
     :raises ConfigurationError: when a value is none of its column's type, or none that its date formatter gives.
     """
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
     try:
-        partitions = normalised(requested_partitions(request), columns)
+        requested = requested_partitions(request)
+        if growth is not None and request.partitions is None and request.table.formatters and not request.full_refresh:
+            requested = growth.published.union(request.updated or NO_PARTITIONS)
+        partitions = normalised(requested, columns)
         for spec in () if request.partitions is None or partitions.is_whole else partitions:
             check_dates(spec, request.table.formatters)
     except ValueError as error:
@@ -56,17 +66,17 @@ def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayo
 
 
 def plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: tuple[RefreshAction, Reason]
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None = None
 ) -> RefreshPlan:
     """Bind every source at the version it has now.
 
-    :param why: action and reason, see :func:`action_of`.
-    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
-    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
+    :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
+    :param growth: the sources that have a watermark.
+    :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`.
     """
     action, reason = why
     table = inline_views(workspace, request.table, request.sources)
-    sources = bind_sources(workspace, table, request.sources)
+    sources = bind_sources(workspace, table, request.sources, stage.partitions, growth)
     views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
     query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
     traits = FORMATS[table.format]

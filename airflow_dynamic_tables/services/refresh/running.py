@@ -22,6 +22,7 @@ from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
     CommitUnknownError,
+    ConflictError,
     DynamicTableError,
     OvertakenError,
     QuarantinedError,
@@ -44,6 +45,8 @@ from airflow_dynamic_tables.services.stages.settling import abort, settle, tell_
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.watermarks.growth import Growth
+from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -126,15 +129,16 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
         suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
         return _skipped(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
-    partitions = planned_partitions(workspace, request)
-    if partitions.is_empty:
-        return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, "there is nothing to refresh"))
+    growth = look(workspace, request.table, request.sources, table.current())
+    partitions = planned_partitions(workspace, request, growth)
+    if nothing := _nothing_to_do(request, partitions, growth):
+        return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
     staged = table.stage(request.token)
     stage = _stage(workspace, request, partitions, staged.begin())
     open_stage(workspace, stage)
     trace(Step.OPENED, request.token)
     try:
-        planned = _planned(workspace, request, table, stage)
+        planned = _planned(workspace, request, table, stage, growth)
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
@@ -175,11 +179,26 @@ def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> S
     return Skipped(reason)
 
 
-def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage) -> RefreshPlan | Skipped:
+def _nothing_to_do(request: RefreshRequest, partitions: PartitionSet, growth: Growth | None) -> str | None:
+    """Why there is nothing to refresh, or nothing can be read as long as somebody writes it anew; ``None`` otherwise."""
+    if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
+        return growth.obstacle
+    if partitions.is_empty:
+        return f"no partition is complete that the table does not have: {growth}" if growth else "there is nothing to refresh"
+    return None
+
+
+def _planned(
+    workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, growth: Growth | None
+) -> RefreshPlan | Skipped:
     # The current version is read under the lease: nobody else can commit these partitions from here on.
     note_undone(workspace, stage.table, table)
     current = table.current()
+    if growth is not None and growth.base != (current.token if current is not None else None):
+        raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them anew.")
     action, reason = action_of(request, stage.partitions, current)
+    if growth is not None:
+        reason = replace(reason, text=f"{reason.text}; {growth}")
     refresh = Refresh(
         token=stage.token,
         table=stage.table,
@@ -198,7 +217,7 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     layout, rebuild = fitting_layout(request, table)
-    planned = replace(plan(workspace, request, stage, current, (action, reason)), layout=layout, rebuild=rebuild)
+    planned = replace(plan(workspace, request, stage, current, (action, reason), growth), layout=layout, rebuild=rebuild)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

@@ -1,0 +1,115 @@
+"""Where the partitions of a source lie, and what is in their folders: data, markers, times of the last changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, plain_path
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.data_files import is_hidden, partition_name, partition_of
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """The folder of a partition of a source as it was before anybody listed the files that are read.
+
+    ``values`` are those of the partition keys, in their order; ``location`` is the URI of the folder. ``files`` are the paths of
+    all that lies in it, data or not. ``changed_at`` is when something in it changed last, ``created_at`` when the oldest of it
+    did, both by the clock of the store; ``None`` when that does not say.
+    """
+
+    values: Mapping[str, str]
+    location: str
+    files: frozenset[str] = frozenset()
+    changed_at: datetime | None = None
+    created_at: datetime | None = None
+    is_link: bool = False
+
+    def has(self, name: str) -> bool:
+        """Whether a file of that name lies directly in it."""
+        if self.is_link:  # nobody listed what is behind it
+            return exists(f"{self.location}/{name}")
+        return f"{plain_path(self.location)}/{name}" in self.files
+
+
+def folders_of(
+    workspace: Workspace, source: Source, keys: Sequence[str], wanted: Iterable[str] | None
+) -> dict[str, PartitionFolder]:
+    """The folders of the partitions of a source, by the text of the partition; also of those without data.
+
+    :param wanted: of a source whose metastore lists them, those that are to be looked into; ``None``: all.
+    :raises CatalogUnavailableError: when one cannot be listed.
+    """
+    if source.path is not None:
+        return _below(source.path, keys)
+    catalog = workspace.readable(source.identifier.catalog)
+    table = catalog.get_table(source.identifier.path)
+    root = ("" if isinstance(table, CatalogView) else table.location or "").rstrip("/")
+    names = None if wanted is None else set(wanted)
+    found: dict[str, PartitionFolder] = {}
+    for partition in catalog.get_partitions(source.identifier.path):
+        name = describe(partition.spec)
+        if names is None or name in names:
+            location = partition.location or f"{root}/{partition_name(keys, tuple(partition.spec.values()))}"
+            found[name] = _folder(dict(partition.spec), location, list_entries(location))
+    return found
+
+
+def partition_names(binding: SourceBinding) -> dict[str, str]:
+    """Each file of a source, with the text of the partition that it is of."""
+    names: dict[str, str] = {}
+    for part in binding.parts:
+        for file in part.files:
+            names[file] = _name_of(file, part.base_path, binding.partition_keys, part.values)
+    for file in binding.files:
+        names[file] = _name_of(file, binding.base_path, binding.partition_keys, {})
+    return names
+
+
+def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[str, str]) -> str:
+    told = dict(values)
+    if base is not None:
+        folder = plain_path(file)[len(plain_path(base)) + 1 :].rpartition("/")[0]
+        told |= {key.lower(): value for key, value in partition_of(folder).items()}
+    by_lower = {key.lower(): value for key, value in told.items()}
+    return describe({key: by_lower[key.lower()] for key in keys if key.lower() in by_lower})
+
+
+def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
+    """The folders whose names tell values of all keys, in whatever order the folders have those."""
+    top = plain_path(root)
+    if not exists(root):
+        raise CatalogUnavailableError(f"{root} is not there.")
+    inside: dict[str, list[Entry]] = {}
+    for entry in list_entries(root):
+        names = entry.path.rstrip("/")[len(top) + 1 :].split("/")
+        if len(names) >= len(keys) and not is_hidden("/".join(names[: len(keys)])):
+            inside.setdefault("/".join(names[: len(keys)]), []).append(entry)
+    folders: dict[str, PartitionFolder] = {}
+    for relative, entries in inside.items():
+        spec = partition_of(relative)
+        if set(keys) <= spec.keys():
+            values = {key: spec[key] for key in keys}
+            name = describe({key: value or NULL_PARTITION for key, value in values.items()})
+            folders[name] = _folder(values, f"{root.rstrip('/')}/{relative}", entries)
+    return folders
+
+
+def _folder(values: Mapping[str, str], location: str, entries: Sequence[Entry]) -> PartitionFolder:
+    times = [entry.changed_at for entry in entries if entry.changed_at is not None]
+    own = plain_path(location)
+    return PartitionFolder(
+        values=values,
+        location=location,
+        files=frozenset(entry.path for entry in entries if not entry.is_folder),
+        changed_at=max(times, default=None),
+        created_at=min(times, default=None),
+        is_link=any(entry.is_link for entry in entries if entry.path == own),
+    )

@@ -1,0 +1,1 @@
+"""Sources with a watermark, and the refreshes that read them."""
