@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.continuous import grid_time
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.refresh.upstream import data_of, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import reachable, what_is_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,13 @@ class MicroRefresh:
             token=work.token(number),
             owner=work.owner,
             is_reported=True,
+            since=fresh,
         )
-        if waiting := pending(work.workspace, (*work.parents, *data_of(request)), schedule_time):
-            return TurnOutcome(reason=what_is_missing(waiting))
+        reach = reachable(work.workspace, request, work.parents)
+        if not isinstance(reach, datetime):
+            return TurnOutcome(reason=what_is_missing(reach))
+        # A parent that went back takes nothing away that the table has already.
+        request = replace(request, schedule_time=reach if fresh is None else max(reach, fresh))
         batch = self._next_batch(request)
         if batch is None:
             return TurnOutcome(reason="no batch is complete yet")

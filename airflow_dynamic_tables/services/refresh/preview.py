@@ -9,7 +9,7 @@ from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
 
 MANY_VERSIONS = 1000
@@ -44,10 +44,7 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
 
     :param schedule_time: timezone-aware.
     """
-    continuous = table.mode is RefreshMode.CONTINUOUS
-    partitions = (
-        WHOLE_TABLE if continuous else scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
-    )
+    partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
     return TablePlan(
         identifier=str(table.identifier),
         freshness_seconds=table.freshness.seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -12,6 +13,7 @@ from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, parse_spec
@@ -29,8 +31,9 @@ class RefreshRequest:
 
     ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
     ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
-    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. ``is_reported`` says
-    that whoever asks hears of the version by a report, see :mod:`~airflow_dynamic_tables.services.maintenance.reports`.
+    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. With ``since``, so are
+    those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
+    :mod:`~airflow_dynamic_tables.services.maintenance.reports`.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -44,6 +47,7 @@ class RefreshRequest:
     full_refresh: bool = False
     updated: PartitionSet | None = None
     is_reported: bool = False
+    since: datetime | None = None
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -111,7 +115,16 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
         return request.partitions
     table = request.table
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
-    return scheduled.union(request.updated or NO_PARTITIONS)
+    return scheduled.union(request.updated or NO_PARTITIONS).union(_made_up_for(request))
+
+
+def _made_up_for(request: RefreshRequest) -> PartitionSet:
+    """The partitions of the time that no refresh has been for, when a table is refreshed all the time."""
+    if request.since is None:
+        return NO_PARTITIONS
+    missed = (request.schedule_time - request.since).total_seconds()
+    reach = Freshness(max(1, ceil(missed)))
+    return scheduled_partitions(request.schedule_time, reach, request.table.formatters, request.table.timezone)
 
 
 def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None, now: datetime) -> Skipped | None:

@@ -59,6 +59,12 @@ class Parent:
             return elapsed(schedule_time, -self.freshness.period)
         return previous_tick(self.cron, self.timezone, schedule_time)
 
+    def serves_until(self, fresh: datetime) -> datetime:
+        """The last schedule time for which it is fresh enough when it is fresh up to that time."""
+        if self.cron is None:
+            return elapsed(fresh, self.freshness.period)
+        return next_tick(self.cron, self.timezone, fresh) - _INSTANT
+
     def last_tick_before(self, until: datetime) -> datetime | None:
         """Its latest tick before that time."""
         return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
@@ -131,8 +137,7 @@ def why_wait(
     :param deadline: until when it waits already; one freshness from now if it does not yet, or ``longest_wait`` if that is less.
     :raises UpstreamError: when it waited long enough, or would wait in vain.
     """
-    read = inline_views(workspace, request.table, request.sources).upstream
-    needed = in_time((parent for parent in parents if parent.identifier in read), request.table, request.schedule_time)
+    needed = in_time(parents_read(workspace, request, parents), request.table, request.schedule_time)
     upstream: tuple[Upstream, ...] = (*needed, *data_of(request))
     waiting = pending(workspace, upstream, request.schedule_time, has_given_up)
     if not waiting:
@@ -144,6 +149,28 @@ def why_wait(
         raise waited_too_long(waiting)
     log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
     return Wait(upstream, until)
+
+
+def parents_read(workspace: Workspace, request: RefreshRequest, parents: Iterable[Parent]) -> tuple[Parent, ...]:
+    """Those of the parents that the query reads now; what it may read, the views of catalogs decide."""
+    read = inline_views(workspace, request.table, request.sources).upstream
+    return tuple(parent for parent in parents if parent.identifier in read)
+
+
+def reachable(workspace: Workspace, request: RefreshRequest, parents: Iterable[Parent]) -> datetime | Sequence[Pending]:
+    """Up to when a table can be fresh now, at most its schedule time: as far as its parents are; or what it has to wait for.
+
+    So a table that is refreshed all the time shows what its other sources have, while a parent of every day is late.
+    """
+    needed = parents_read(workspace, request, parents)
+    waiting = pending(workspace, (*needed, *data_of(request)), request.schedule_time)
+    reach = request.schedule_time
+    by_name = {parent.identifier: parent for parent in needed}
+    for each in waiting:
+        if isinstance(each, PendingData) or each.data_timestamp is None:
+            return waiting
+        reach = min(reach, by_name[each.identifier].serves_until(each.data_timestamp))
+    return reach
 
 
 def data_of(request: RefreshRequest) -> tuple[AwaitedData, ...]:

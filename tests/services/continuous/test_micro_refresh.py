@@ -1,0 +1,143 @@
+"""Turns of ordinary refreshes: how far they bring a table, which partitions they replace, and what a turn waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.schedule.continuous import grid_time
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.pyarrow_job import write_days, write_numbers
+
+TABLES = """
+defaults: {catalog: lake, database: live}
+dynamic_tables:
+- {name: numbers, freshness: 10 seconds, query: SELECT rand() AS x}
+- {name: child, freshness: 10 seconds, query: SELECT x FROM daily}
+- {name: daily, freshness: 1 day, query: SELECT 1 AS x}
+- name: days
+  freshness: 10 seconds
+  partitioned_by: [ds]
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+  query: SELECT '1' AS ds, 1 AS n
+"""
+
+
+@dataclass
+class Live:
+    """Tables whose job writes what it is told, at a time that a test sets."""
+
+    folder: Path
+    time: datetime = datetime(2024, 3, 2, 12, 0, 3, tzinfo=UTC)
+    plans: list[RefreshPlan] = field(default_factory=list)
+    identity: UUID = field(default_factory=uuid4)
+
+    def __post_init__(self) -> None:
+        self.workspace: Workspace = open_workspace(embedded_settings({"AIRFLOW_HOME": str(self.folder)}), lambda: self.time)
+        (self.folder / "live.yaml").write_text(TABLES)
+        self.definitions = load_definitions(self.folder / "live.yaml")
+
+    def work(self, name: str) -> Work:
+        table = self.definitions.table(name)
+        assert table is not None
+        parents = parents_of(table.upstream, self.definitions.tables)
+        return Work(self.workspace, table, {}, parents, self.identity, "dag/run/refresh", self.submit, lambda: None)
+
+    def submit(self, plan: RefreshPlan) -> None:
+        self.plans.append(plan)
+        if plan.partition_keys:
+            write_days(plan, {str(spec["ds"]): [1] for spec in plan.partitions})
+        else:
+            write_numbers(plan)
+
+    def refresh(self, name: str, schedule_time: datetime) -> None:
+        table = self.definitions.table(name)
+        assert table is not None
+        request = RefreshRequest(table, {}, schedule_time, str(uuid4()), "me")
+        assert isinstance(run(self.workspace, request, write_numbers), Version)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    live = Live(tmp_path)
+    yield live
+    live.workspace.close()
+
+
+def fresh(outcome: TurnOutcome) -> datetime | None:
+    (version,) = outcome.versions
+    return version.data_timestamp
+
+
+def test_a_turn_brings_the_table_to_the_last_multiple_of_its_freshness_once(live: Live) -> None:
+    work = live.work("numbers")
+    strategy = MicroRefresh(work)
+    assert fresh(strategy.turn(1)) == datetime(2024, 3, 2, 12, 0, 0, tzinfo=UTC)
+    again = MicroRefresh(work).turn(1)  # of the task that comes next
+    assert (again.versions, again.reason) == ((), "fresh up to 2024-03-02T12:00:00+00:00 already")
+    live.time += timedelta(seconds=10)
+    assert fresh(strategy.turn(2)) == datetime(2024, 3, 2, 12, 0, 10, tzinfo=UTC)
+    assert [plan.token for plan in live.plans] == [work.token(1), work.token(2)]
+
+
+def test_a_turn_makes_up_for_the_partitions_of_the_time_in_which_there_was_none(live: Live) -> None:
+    strategy = MicroRefresh(live.work("days"))
+    strategy.turn(1)
+    assert live.plans[-1].partitions.covers({"ds": "2024-03-02"})
+    live.time = datetime(2024, 3, 4, 0, 1, tzinfo=UTC)
+    strategy.turn(2)
+    assert sorted(str(spec["ds"]) for spec in live.plans[-1].partitions) == ["2024-03-02", "2024-03-03", "2024-03-04"]
+    live.time = datetime(2024, 3, 5, tzinfo=UTC)
+    strategy.turn(3)
+    assert [spec["ds"] for spec in live.plans[-1].partitions] == ["2024-03-04"]
+
+
+def test_a_table_is_as_fresh_as_its_parents_and_shows_new_data_of_others_meanwhile(live: Live) -> None:
+    strategy = MicroRefresh(live.work("child"))
+    assert strategy.turn(1).reason == (
+        "lake.live.daily must be fresh up to 2024-03-02T00:00:00+00:00 but has not been refreshed by schedule yet"
+    )
+    live.refresh("daily", datetime(2024, 3, 2, tzinfo=UTC))
+    assert fresh(strategy.turn(2)) == datetime(2024, 3, 2, 12, tzinfo=UTC)
+
+    live.time = datetime(2024, 3, 3, 0, 5, tzinfo=UTC)
+    assert fresh(strategy.turn(3)) == datetime(2024, 3, 2, 23, 59, 59, tzinfo=UTC)
+    live.refresh("daily", datetime(2024, 3, 3, tzinfo=UTC))
+    assert fresh(strategy.turn(4)) == live.time
+
+
+def test_what_a_turn_refreshes_can_be_narrowed_or_put_off(live: Live) -> None:
+    batches: list[Batch | None] = [None]
+    strategy = MicroRefresh(live.work("numbers"), lambda request: batches.pop() if batches else Batch(request, more=True))
+    assert strategy.turn(1).reason == "no batch is complete yet"
+    outcome = strategy.turn(2)
+    assert (len(outcome.versions), outcome.more) == (1, True)
+
+
+def test_every_try_of_a_task_has_tokens_of_its_own(live: Live) -> None:
+    first = live.work("numbers")
+    live.identity = uuid4()
+    second = live.work("numbers")
+    assert len({first.token(1), first.token(2), second.token(1), second.token(2)}) == 4
+    assert UUID(first.token(1))
+
+
+def test_the_grid_begins_at_midnight_utc() -> None:
+    time = datetime.fromisoformat("2024-03-02T12:34:56.789+01:00")
+    assert grid_time(time, Freshness(10)) == datetime(2024, 3, 2, 11, 34, 50, tzinfo=UTC)
+    assert grid_time(time, Freshness(86_400)) == datetime(2024, 3, 2, tzinfo=UTC)
