@@ -10,9 +10,9 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.continuous.base import Strategy, Work
-from airflow_dynamic_tables.services.continuous.micro_refresh import MicroRefresh
+from airflow_dynamic_tables.services.continuous.monitor import watched
 
-STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {StrategyName.MICRO_REFRESH: MicroRefresh}
+STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {StrategyName.MICRO_REFRESH: watched}
 """How each strategy that this release has is made."""
 
 
