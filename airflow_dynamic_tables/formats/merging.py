@@ -64,6 +64,7 @@ def merge(sources: Sequence[str], target: str) -> StagedFile:
             first = pq.ParquetFile(stream, pre_buffer=False)
             with create_file(target) as output, _writer(output, first) as writer:
                 rows = _copy(sources, writer)
+                writer.add_key_value_metadata(_remarks(first.metadata))
             wanted = _shape(first.metadata)
         with open_file(target) as stream:
             size = stream.seek(0, 2)
@@ -80,19 +81,19 @@ def merge(sources: Sequence[str], target: str) -> StagedFile:
 
 def _shape(footer: pq.FileMetaData) -> Shape:
     columns = str(footer.schema).partition("\n")[2].partition("\n")[2]  # without its address in memory and its own name
-    remarks = footer.metadata or {}
-    return Shape(
-        columns,
-        footer.schema.to_arrow_schema().remove_metadata().to_string(),
-        frozenset((key, value) for key, value in remarks.items() if key != _ARROW),
-    )
+    types = footer.schema.to_arrow_schema().remove_metadata().to_string()
+    return Shape(columns, types, frozenset(_remarks(footer).items()))
+
+
+def _remarks(footer: pq.FileMetaData) -> dict[bytes, bytes]:
+    return {key: value for key, value in (footer.metadata or {}).items() if key != _ARROW}
 
 
 def _writer(output: Any, like: pq.ParquetFile) -> pq.ParquetWriter:
     compression = like.metadata.row_group(0).column(0).compression
     return pq.ParquetWriter(
         output,
-        like.schema_arrow,
+        like.schema_arrow.remove_metadata(),
         compression="NONE" if compression == "UNCOMPRESSED" else compression,
         store_schema=_ARROW in (like.metadata.metadata or {}),
         store_decimal_as_integer=True,  # as Spark and Iceberg have them

@@ -49,6 +49,7 @@ GROUPS = {
         "tests/faults/test_hive_model.py",
         "tests/faults/test_rivals.py",
         "tests/formats/hive/",
+        "tests/formats/test_merging.py",
         "tests/jobs/",
         "tests/runners/local/",
         "tests/scripts/",

@@ -17,6 +17,9 @@ VERSION_MAX_AGE = "version_max_age"
 SHORTEST_AGE = timedelta(hours=1)
 """A refresh or a reader that began when a version was the current one has at least that long."""
 
+MINUTE = timedelta(minutes=1)
+"""Of how long a time one version is kept of those that are younger than an hour."""
+
 HOURLY_UP_TO = timedelta(days=1)
 """How old a version gets before one a day is kept instead of one an hour."""
 
@@ -25,8 +28,10 @@ HOURLY_UP_TO = timedelta(days=1)
 class Retention:
     """A version may go when it is neither among the newest ``versions_to_keep`` nor younger than ``version_max_age``.
 
-    Its age counts from the moment another version took its place. ``thinned``: of those that are older than an hour only the last
-    one of each hour is kept, and after a day the last one of each day, so that nobody who says nothing keeps thousands.
+    Its age counts from the moment another version took its place. ``thinned``: beyond the newest only the last one of each minute
+    is kept, after an hour the last one of each hour, and after a day that of each day, so that nobody who says nothing keeps
+    thousands. Whoever reads one that goes so loses no file: what is younger than a day is not deleted, and what is older is also
+    of the version that is kept of the minute before.
     """
 
     versions_to_keep: int = 10
@@ -62,25 +67,28 @@ class Retention:
         """
         if replaced_at is None or newer < self.versions_to_keep:
             return True
-        return now - replaced_at < (SHORTEST_AGE if self.thinned else max(self.version_max_age, SHORTEST_AGE))
+        return not self.thinned and now - replaced_at < max(self.version_max_age, SHORTEST_AGE)
 
     def versions_kept(self, period: timedelta) -> int:
         """About how many versions are kept of a table that gets one in every ``period``."""
-        days = self.version_max_age // HOURLY_UP_TO
-        kept = SHORTEST_AGE // period + HOURLY_UP_TO // SHORTEST_AGE + days if self.thinned else self.version_max_age // period
-        return max(self.versions_to_keep, kept)
+        if not self.thinned:
+            return max(self.versions_to_keep, self.version_max_age // period)
+        sampled = SHORTEST_AGE // max(period, MINUTE) + HOURLY_UP_TO // SHORTEST_AGE + self.version_max_age // HOURLY_UP_TO
+        return max(self.versions_to_keep, sampled + (self.versions_to_keep if period < MINUTE else 0))
 
     def span(self, committed_at: datetime, replaced_at: datetime, now: datetime) -> datetime | None:
-        """The hour or the day of which the newest version is to be kept, when versions are thinned; by its beginning, in UTC.
+        """The minute, hour or day of which the newest version is kept, when versions are thinned; by its beginning, in UTC.
 
         :return: ``None`` when none is kept of that time.
         """
         age = now - replaced_at
         if not self.thinned or age >= self.version_max_age:
             return None
-        hour = committed_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-        return hour if age < HOURLY_UP_TO else hour.replace(hour=0)
+        minute = committed_at.astimezone(UTC).replace(second=0, microsecond=0)
+        if age < SHORTEST_AGE:
+            return minute
+        return minute.replace(minute=0) if age < HOURLY_UP_TO else minute.replace(hour=0, minute=0)
 
 
 DEFAULT_RETENTION = Retention(thinned=True)
-"""What holds for a table that says nothing: the last ten and those of the last hour, then one an hour, one a day for a week."""
+"""What holds for a table that says nothing: the last ten, and one a minute for an hour, an hour for a day, a day for a week."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -34,9 +36,8 @@ def test_a_version_replaced_just_now_stays_for_those_who_read_it() -> None:
     assert not retention.keeps(1, NOW - timedelta(minutes=60), NOW)
 
 
-def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
-    """A refresh a minute for a month."""
-    made = [NOW - timedelta(minutes=minutes) for minutes in range(30 * 24 * 60)]
+def ages_kept(made: Sequence[datetime]) -> list[timedelta]:
+    """How old versions are that are kept, of those that were made at these times, newest first."""
     kept, spans = [], set()
     for newer, committed_at in enumerate(made):
         replaced_at = made[newer - 1] if newer else None
@@ -46,11 +47,27 @@ def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
         elif span is not None and span not in spans:
             spans.add(span)
             kept.append(NOW - committed_at)
+    return kept
+
+
+def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
+    """A refresh a minute for a month."""
+    kept = ages_kept([NOW - timedelta(minutes=minutes) for minutes in range(30 * 24 * 60)])
     assert len([age for age in kept if age <= timedelta(hours=1)]) == 61
     assert len([age for age in kept if timedelta(hours=1) < age <= timedelta(days=1)]) in (23, 24)
     assert len([age for age in kept if age > timedelta(days=1)]) in (6, 7)
     assert max(kept) <= timedelta(days=7)
     assert abs(len(kept) - DEFAULT_RETENTION.versions_kept(timedelta(minutes=1))) <= 1
+
+
+def test_however_often_it_is_refreshed_it_keeps_a_hundred() -> None:
+    """A commit every two seconds for two days: ten, and one of each minute of the last hour, of each hour, of each day."""
+    kept = ages_kept([NOW - timedelta(seconds=2 * number + 1) for number in range(2 * 24 * 60 * 30)])
+    assert kept[:10] == [timedelta(seconds=2 * number + 1) for number in range(10)]
+    young = [age for age in kept if age <= timedelta(hours=1)]
+    assert len(young) == 70
+    assert max(later - age for age, later in pairwise(young[10:])) == timedelta(minutes=1)
+    assert len(kept) <= DEFAULT_RETENTION.versions_kept(timedelta(seconds=2))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +76,8 @@ def test_a_table_that_says_nothing_keeps_fewer_the_older_they_are() -> None:
         (Retention(10, timedelta(days=7)), timedelta(minutes=1), 10_080),
         (Retention(10, timedelta(days=7)), timedelta(days=1), 10),
         (Retention(5_000, timedelta(hours=1)), timedelta(days=1), 5_000),
-        (DEFAULT_RETENTION, timedelta(seconds=1), 3_631),
+        (DEFAULT_RETENTION, timedelta(minutes=1), 91),
+        (DEFAULT_RETENTION, timedelta(seconds=1), 101),
     ],
 )
 def test_how_many_versions_a_table_will_keep_is_known_before(retention: Retention, period: timedelta, versions: int) -> None:
