@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from airflow_dynamic_tables.clients.database.engine import Database
+from tests.support.connect_server import ConnectServer, running_connect_server
 from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
@@ -134,6 +135,13 @@ def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be th
         session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_server(java: None) -> Iterator[ConnectServer]:  # noqa: ARG001 - it must be there
+    """A Spark Connect server for all tests that leave it as it is."""
+    with running_connect_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -143,7 +143,11 @@ COMMANDS: tuple[Command | Group, ...] = (
                 {"metavar": "SPEC", "type": argument_types.partition, "action": "append", "dest": "partitions"},
             ),
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
-            Argument(("--master",), "Spark master (default: local[*])", {"metavar": "URL", "default": "local[*]"}),
+            Argument(
+                ("--master",),
+                "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else local[*])",
+                {"metavar": "URL"},
+            ),
             *STATE,
             OUTPUT,
         ),

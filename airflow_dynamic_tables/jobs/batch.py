@@ -11,17 +11,16 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
+from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
-from airflow_dynamic_tables.jobs.files import exactly, list_files, write_text
+from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.functions import register
-from airflow_dynamic_tables.jobs.query.checking import check_query
-from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind
 from airflow_dynamic_tables.jobs.writers import write
 
 
-def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
+def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshResult:
     """Run the plan's query and write its rows below the plan's stage; the result file is the last act.
 
     :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
@@ -30,13 +29,13 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     started = time.monotonic()
     if unused := settle_settings(spark, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
-        print(f"Not used of this cluster's settings, because they change what a query means: {named}", flush=True)
-    check_allowed(spark, plan)
+        driver.tell(f"Not used of this cluster's settings, because they change what a query means: {named}")
+    driver.check_allowed(plan)
     for source in plan.sources:
-        bind(spark, source)
+        bind(spark, source, driver)
     for function in plan.functions:
-        register(spark, function)
-    frame, dropped = without_dropped(storable(_planned_rows(spark, plan)), plan.expectations)
+        register(spark, function, driver)
+    frame, dropped = without_dropped(storable(_planned_rows(spark, plan, driver)), plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
     columns = tuple(
@@ -51,27 +50,37 @@ def refresh(spark: SparkSession, plan: RefreshPlan) -> RefreshResult:
     expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
     result = RefreshResult(
         token=plan.token,
-        application_id=spark.sparkContext.applicationId,
+        application_id=driver.application_id,
         rows=rows,
-        files=tuple(StagedFile(path, size) for path, size in list_files(spark, plan.data_location)),
+        files=_staged_files(plan, driver, rows),
         columns=columns,
         partitions=partitions,
         seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
         expectations=expectations,
     )
-    write_text(spark, plan.result_location, result.to_json())
+    driver.write_text(plan.result_location, result.to_json())
     return result
 
 
-def _planned_rows(spark: SparkSession, plan: RefreshPlan) -> DataFrame:
-    check_query(spark, plan.query, [source.view for source in plan.sources])
+def _planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
+    driver.check_query(plan.query, [source.view for source in plan.sources])
     for expected in plan.expectations:
         if expected.predicate is not None:
-            check_query(spark, f"SELECT (\n{expected.predicate}\n)", ())
+            driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())
     frame = spark.sql(plan.query)
     if missing := [key for key in plan.partition_keys if key not in frame.columns]:
         raise ValueError(f"the query does not return partition key {missing[0]!r}")
     return frame if plan.partitions.is_whole else frame.where(plan.partitions.predicate)
+
+
+def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedFile, ...]:
+    files = tuple(StagedFile(path, size) for path, size in driver.list_files(plan.data_location))
+    if rows and not files:  # a server on another machine, with a folder of its own: the commit would make the table empty
+        raise ValueError(
+            f"Spark wrote {rows} rows, and nobody here sees a file of them in {plan.data_location}; keep tables where Spark and "
+            "this machine see the same files"
+        )
+    return files
 
 
 def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
@@ -26,16 +25,17 @@ def without_dropped(frame: DataFrame, expectations: Sequence[Expectation]) -> tu
     observation = Observation()
     counted = frame.observe(observation, *(F.count_if(column).alias(name) for name, column in violated.items()))
     kept = counted.where(~reduce(or_, violated.values()))
-    return kept, lambda rows: dict.fromkeys(violated, 0) | _observed(observation, rows)
+    return kept, lambda rows: _observed(observation, violated, rows)
 
 
-def _observed(observation: Observation, rows: int) -> dict[str, int]:
+def _observed(observation: Observation, names: Iterable[str], rows: int) -> dict[str, int]:
     try:
-        return observation.get
-    except Py4JJavaError:
+        counted = observation.get
+        return {name: counted[name] for name in names}
+    except Exception:  # of Py4J or of a dictionary: it depends on where Spark is
         if rows:
             raise
-        return {}  # Spark saw before it began that there is no row at all, and so counted none
+        return dict.fromkeys(names, 0)  # Spark saw before it began that there is no row at all, and so counted none
 
 
 def violations_in_stage(expectations: Sequence[Expectation]) -> dict[str, Column]:

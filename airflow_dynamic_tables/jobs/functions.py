@@ -9,22 +9,23 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
+from airflow_dynamic_tables.jobs.drivers.base import Driver
 
 
-def register(spark: SparkSession, binding: FunctionBinding) -> None:
+def register(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
     """Register the function that the plan's query calls.
 
     :raises ValueError: when its code cannot be found; names it.
     """
     if binding.language == "python":
-        _register_python(spark, binding)
+        _register_python(spark, binding, driver)
     else:
         _register_java(spark, binding)
 
 
-def _register_python(spark: SparkSession, binding: FunctionBinding) -> None:
+def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
     for uri in binding.py_files:
-        spark.sparkContext.addPyFile(uri)
+        driver.add_python_file(uri)
     module, _, name = binding.code.partition(":")
     try:
         function = getattr(import_module(module), name)

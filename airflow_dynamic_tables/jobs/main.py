@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.batch import refresh
+from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
 
@@ -63,7 +64,7 @@ def _run(spark: SparkSession, plan_location: str) -> int:
         print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
         return 1
     try:
-        result = refresh(spark, plan)
+        result = refresh(spark, plan, JvmDriver(spark))
     except Exception as error:
         words = message(error)
         print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from airflow_dynamic_tables.redaction import without_secrets
@@ -18,8 +17,9 @@ _DEEPEST = 30
 
 def message(error: BaseException) -> str:
     """What a person should read about an error of the job."""
-    if isinstance(error, Py4JJavaError):
-        text = _words(error.java_exception)
+    java = getattr(error, "java_exception", None)  # of Py4J's error, which is not installed wherever Spark is far away
+    if java is not None:
+        text = _words(java)
     elif isinstance(error, PySparkException):
         text = str(error)
         if isinstance(error, AnalysisException) and not isinstance(error, ParseException):

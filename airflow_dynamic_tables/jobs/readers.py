@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -13,27 +11,30 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import exactly
 
 
-def bind(spark: SparkSession, source: SourceBinding) -> None:
+def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
     """Register the view that the plan's query reads."""
-    _frame(spark, source).createOrReplaceTempView(source.view)
+    _frame(spark, source, driver).createOrReplaceTempView(source.view)
 
 
-def _frame(spark: SparkSession, source: SourceBinding) -> DataFrame:
+def _frame(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
     if not source.has_files:
-        return _of_server(spark, source)
+        return _of_server(spark, source, driver)
     schema = _schema(source)
     if source.parts:
-        return reduce(DataFrame.union, (_part(spark, source, part) for part in source.parts))
+        return reduce(DataFrame.union, (_part(spark, source, part, driver) for part in source.parts))
     if not source.files:
         if schema is None:
             raise ValueError(f"source {source.identifier} has neither files nor a schema")
         return spark.createDataFrame([], schema)
-    return _files(spark, source, schema, SourcePart(source.files, source.base_path))
+    frame = _files(spark, source, schema, SourcePart(source.files, source.base_path))
+    _check_files(frame, source, len(source.files), driver)
+    return frame
 
 
 def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
@@ -43,29 +44,27 @@ def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None
         reader = reader.option("basePath", part.base_path)
     if schema is not None:
         reader = reader.schema(schema)
-    frame = reader.load([exactly(file) for file in part.files])
-    _check_files(frame, source, len(part.files))
-    return frame
+    return reader.load([exactly(file) for file in part.files])
 
 
-def _check_files(frame: DataFrame, source: SourceBinding, expected: int) -> None:
-    """Check that Spark reads every file once; ``inputFiles`` of a frame would name one that it reads twice once.
+def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver: Driver) -> None:
+    """Check that Spark reads every file once.
 
     :raises ValueError: when it does not.
     """
-    relation: Any = frame._jdf.queryExecution().analyzed().relation()
-    found = len(relation.location().inputFiles())
+    found = driver.count_files(frame)
     if found != expected:
         raise ValueError(f"Spark would read {found} files of source {source.identifier}, which has {expected}; nothing was read")
 
 
-def _part(spark: SparkSession, source: SourceBinding, part: SourcePart) -> DataFrame:
+def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: Driver) -> DataFrame:
     """Some of the files, with the columns of all in their order."""
     schema = _schema(source)
     if schema is None:
         raise ValueError(f"source {source.identifier} has parts and no schema")
     in_files = StructType([field for field in schema.fields if field.name not in part.values])
     frame = _files(spark, source, in_files, part)
+    _check_files(frame, source, len(part.files), driver)
     columns = (
         _value(part.values[field.name]).cast(field.dataType).alias(field.name)
         if field.name in part.values
@@ -79,15 +78,16 @@ def _value(text: str) -> Column:
     return F.lit(None if text == NULL_PARTITION else text)
 
 
-def _of_server(spark: SparkSession, source: SourceBinding) -> DataFrame:
+def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
     options = dict(source.options)
     if source.password_variable is not None:
-        if source.password_variable not in os.environ:
+        password = driver.password(source.password_variable)
+        if password is None:
             raise ValueError(
                 f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
                 "in cluster mode hand it to the driver, for example as a Kubernetes secret"
             )
-        options["password"] = os.environ[source.password_variable]
+        options["password"] = password
     try:
         return spark.read.format(source.format).options(**options).load()
     except Exception as error:

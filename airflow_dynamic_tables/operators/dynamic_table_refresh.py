@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
-    AirflowNotFoundException,
     AirflowTaskTimeout,
-    BaseHook,
 )
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.dags_support.declared import configured_poll_interval, look_up
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -36,12 +35,15 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
+from airflow_dynamic_tables.hooks.spark import connect_url, spark_connection
 from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
+from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
 from airflow_dynamic_tables.runners.package import application_file, application_zip
+from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
@@ -123,6 +125,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         self.runs = runs
         self._settings: Settings | None = None
         self._token: str | None = None
+        self._runner: Runner | None = None
         self._killed = False
         if self.get_closest_mapped_task_group() is not None:
             raise ConfigurationError(f"{self.task_id}: {_NOT_MAPPED}")
@@ -169,6 +172,8 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             abort(workspace, token, "the Airflow task was stopped")
 
     def _kill_spark(self) -> None:
+        if self._runner is not None:
+            self._runner.stop()
         if self._hook is None:
             return
         # Without a supervisor Airflow's own logger raises, and before anything was killed.
@@ -224,17 +229,14 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         self.defer(trigger=trigger, method_name=self.resume.__name__, timeout=timeout)
 
     def _find_spark(self) -> None:
-        """Check the Spark connection, Java and spark-submit, and choose the latter.
+        """Check the Spark connection: a server needs nothing else here, every other Java and spark-submit, which is chosen.
 
-        :raises ConfigurationError: when one is missing; the stock hook would go on with YARN.
+        :raises ConfigurationError: when one is missing.
         """
-        try:
-            connection = BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException as error:
-            raise ConfigurationError(
-                f"Spark connection {self._conn_id!r} does not exist; create it, for example with: "
-                f"airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[*]'"
-            ) from error
+        connection = spark_connection(self._conn_id)
+        if url := connect_url(connection):
+            self._runner = runner_for(self._spark_settings(), url, self._say)
+            return
         environ = {**os.environ, **(self.env_vars or {})}
         check_java(environ)
         binary = self._spark_binary or connection.extra_dejson.get("spark-binary") or "spark-submit"
@@ -242,9 +244,23 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         if self._spark_binary is None:
             raise ConfigurationError(f"{binary} of Spark connection {self._conn_id!r} is not on the PATH of this worker.")
 
+    def _spark_settings(self) -> SparkSettings:
+        """What this task was given for Spark, by the definition or by whoever made it, its templates rendered."""
+        given = {
+            field.name: getattr(self, field.name, None) or getattr(self, f"_{field.name}", None)
+            for field in fields(SparkSettings)
+        }
+        return SparkSettings(**{name: value for name, value in given.items() if value})
+
+    def _say(self, line: str) -> None:
+        log.info("%s", line)
+
     def _submit(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage is gone
             raise JobFailedError("The task was stopped before Spark began.")
+        if self._runner is not None:
+            self._runner.run(plan, job_environment(workspace, plan))
+            return
         self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSettings, asks_airflow
+from airflow_dynamic_tables.exceptions import ConfigurationError
 
 
 class Runner(ABC):
@@ -23,3 +25,20 @@ class Runner(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Stop the job that runs, if one does; :meth:`run` then raises. May be called from another thread; idempotent."""
+
+
+def refuse_templates(settings: SparkSettings) -> None:
+    """Refuse settings that only a task of Airflow can complete: Spark would take a template for a password.
+
+    :raises ConfigurationError: names the setting.
+    """
+    for name in RENDERED:
+        value = getattr(settings, name)
+        texts = value if isinstance(value, Mapping) else {"": value or ""}
+        for key, text in texts.items():
+            if asks_airflow(text):
+                setting = ".".join(filter(None, ("spark", name, key)))
+                raise ConfigurationError(
+                    f"{setting!r} asks Airflow for a variable, connection or param, which only its tasks can look up; "
+                    "refresh this table with 'airflow dags trigger' or 'airflow dags test'."
+                )

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
+_OF_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""Variables by which PySpark makes every session one of Spark Connect."""
+
 
 def find_spark_submit(environ: Mapping[str, str]) -> str:
     """Path of spark-submit: of ``SPARK_HOME``, beside this Python, or on the path.
@@ -55,5 +58,9 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of spark-submit: this Python comes first, so that driver and local workers run it."""
-    return {**environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"}
+    """The environment of spark-submit: this Python comes first, so that driver and local workers run it.
+
+    Nothing in it leads the job to a Spark Connect server: its session would be one there.
+    """
+    others = {name: value for name, value in environ.items() if name not in _OF_CONNECT}
+    return {**others, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"}

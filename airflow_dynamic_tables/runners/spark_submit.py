@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
-from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSettings, asks_airflow
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
-from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.base import Runner, refuse_templates
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 
@@ -74,16 +74,7 @@ class SparkSubmitRunner(Runner):
 
         :raises ConfigurationError: names the setting.
         """
-        for name in RENDERED:
-            value = getattr(self.settings, name)
-            texts = value if isinstance(value, Mapping) else {"": value or ""}
-            for key, text in texts.items():
-                if asks_airflow(text):
-                    setting = ".".join(filter(None, ("spark", name, key)))
-                    raise ConfigurationError(
-                        f"{setting!r} asks Airflow for a variable, connection or param, which only its tasks can look up; "
-                        "refresh this table with 'airflow dags trigger' or 'airflow dags test'."
-                    )
+        refuse_templates(self.settings)
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""

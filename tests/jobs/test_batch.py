@@ -23,8 +23,8 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

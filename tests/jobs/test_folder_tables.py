@@ -14,12 +14,12 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import open_workspace
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

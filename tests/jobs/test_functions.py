@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

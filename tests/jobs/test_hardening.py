@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.messages import message
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 NEEDS = {
+    "connect_server": ("spark",),
     "embedded_airflow": ("system",),
     "hive_metastore": ("metastore",),
     "hive_metastore_on_postgres": ("metastore", "postgres"),
@@ -44,6 +45,7 @@ GROUPS = {
         "tests/clients/test_spark_parser.py",
         "tests/contracts/catalogs/",
         "tests/contracts/formats/",
+        "tests/contracts/runners/",
         "tests/definitions/queries/test_traps.py",
         "tests/docs/",
         "tests/faults/test_hive_model.py",
@@ -64,7 +66,14 @@ GROUPS = {
 LONG_FILES = ("tests/cli/test_refresh.py", "tests/faults/", "tests/system/")
 """What is begun before all that is short, so that no worker waits for it at the end."""
 
-SHARED = {"stack": "airflow", "hive_metastore": "jvm", "hive_metastore_on_postgres": "jvm", "plain_spark": "jvm", "spark": "jvm"}
+SHARED = {
+    "stack": "airflow",
+    "connect_server": "jvm",
+    "hive_metastore": "jvm",
+    "hive_metastore_on_postgres": "jvm",
+    "plain_spark": "jvm",
+    "spark": "jvm",
+}
 """Fixtures of which there shall be one in a run, and the group of all tests that use them."""
 
 

@@ -1,4 +1,4 @@
-"""``refresh``: one refresh without Airflow, with spark-submit as a child process."""
+"""``refresh``: one refresh without Airflow, with spark-submit as a child process or a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
+from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, asked_time, latest_schedule_time
@@ -79,11 +79,27 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     )
 
 
+def _spark_address(master: str | None) -> str:
+    """Where Spark is: ``--master``, or else the server that ``SPARK_REMOTE`` names, or else this machine.
+
+    :raises ConfigurationError: when a token stands on the command line, where every user of the machine reads it.
+    """
+    if master is None:
+        remote = os.environ.get("SPARK_REMOTE", "")
+        return remote if remote.startswith(CONNECT_SCHEME) else "local[*]"
+    if master.startswith(CONNECT_SCHEME) and ";" in master:
+        raise ConfigurationError(
+            "--master takes no token, because others see command lines; set SPARK_REMOTE to the whole address, or "
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN to the token."
+        )
+    return master
+
+
 def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
     lost = Event()
     # Spark's log is for --debug; when the job fails, its last words are in the error.
     on_line = progress.line if arguments.debug else lambda _line: None
-    runner = SparkSubmitRunner(request.table.spark, arguments.master, on_line)
+    runner = runner_for(request.table.spark, _spark_address(arguments.master), on_line)
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")

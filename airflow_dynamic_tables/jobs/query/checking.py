@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -12,7 +12,7 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _NO_QUERIES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
 """Spark's classes of what does something; anywhere in a query, for ``FROM t INSERT INTO u SELECT *`` is a tree of them."""
 
-_LEAVES = frozenset(
+LEAVES = frozenset(
     {
         "LocalRelation",
         "OneRowRelation",
@@ -41,13 +41,17 @@ def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None
         if kind == "PlanWithUnresolvedIdentifier":
             raise ValueError("IDENTIFIER(...) hides which table the query reads; name the table in FROM")
         if kind == "UnresolvedRelation":
-            _check_relation(node, legal | named)
-        elif node.children().isEmpty() and kind not in _LEAVES:
+            check_name(list(_elements(node.multipartIdentifier())), legal | named)
+        elif node.children().isEmpty() and kind not in LEAVES:
             raise ValueError(f"for Spark the query reads {kind}, and a query reads declared tables only")
 
 
-def _check_relation(relation: Any, legal: Collection[str]) -> None:
-    names = list(_elements(relation.multipartIdentifier()))
+def check_name(names: Sequence[str], legal: Collection[str]) -> None:
+    """Check the parts of the name of what is read.
+
+    :param legal: in lower case.
+    :raises ValueError: when it is none of these.
+    """
     if len(names) != 1 or names[0].lower() not in legal:
         # By Spark's own name for it, which tells whoever looks it up what it is about.
         raise ValueError(

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from tests.jobs.conftest import Plan
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, decides_rows
-from airflow_dynamic_tables.jobs.batch import refresh
+from tests.support.jobs import refresh
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.jobs.batch import refresh
+from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import bind
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.jobs import refresh
 from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 
@@ -87,7 +88,7 @@ def bound(workspace: Workspace, tmp_path: Path, catalog: str = "hms") -> SourceB
 
 def read(spark: SparkSession, binding: SourceBinding) -> Rows:
     """What our job sees."""
-    bind(spark, binding)
+    bind(spark, binding, JvmDriver(spark))
     return [row.asDict(True) for row in spark.table(binding.view).collect()]
 
 

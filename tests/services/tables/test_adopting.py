@@ -18,13 +18,13 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.lifecycle import Registration, adopt, create
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.jobs import refresh
 from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 

@@ -1,0 +1,63 @@
+"""The JVM of this process, by py4j: what spark-submit started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.files import list_files, write_text
+from airflow_dynamic_tables.jobs.query.checking import check_query
+from airflow_dynamic_tables.jobs.query.permissions import check_allowed
+
+
+class JvmDriver(Driver):
+    """Spark in the JVM of this process.
+
+    :param spark: its session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def application_id(self) -> str:
+        """See :attr:`Driver.application_id`."""
+        return str(self._spark.sparkContext.applicationId)
+
+    def write_text(self, uri: str, text: str) -> None:
+        """See :meth:`Driver.write_text`."""
+        write_text(self._spark, uri, text)
+
+    def list_files(self, uri: str) -> list[tuple[str, int]]:
+        """See :meth:`Driver.list_files`."""
+        return list_files(self._spark, uri)
+
+    def check_query(self, query: str, views: Collection[str]) -> None:
+        """See :meth:`Driver.check_query`."""
+        check_query(self._spark, query, views)
+
+    def check_allowed(self, plan: RefreshPlan) -> None:
+        """See :meth:`Driver.check_allowed`."""
+        check_allowed(self._spark, plan)
+
+    def count_files(self, frame: DataFrame) -> int:
+        """Count a file that is read twice twice, which ``inputFiles`` of a frame does not."""
+        relation: Any = frame._jdf.queryExecution().analyzed().relation()
+        return len(relation.location().inputFiles())
+
+    def add_python_file(self, uri: str) -> None:
+        """See :meth:`Driver.add_python_file`."""
+        self._spark.sparkContext.addPyFile(uri)
+
+    def password(self, variable: str) -> str | None:
+        """See :meth:`Driver.password`."""
+        return os.environ.get(variable)
+
+    def tell(self, line: str) -> None:
+        """See :meth:`Driver.tell`."""
+        print(line, flush=True)

@@ -1,0 +1,211 @@
+"""The checks of a query where there is no JVM: by the text in which Spark explains what its parser made of the query.
+
+EXPLAIN runs nothing. The query stands in it twice, as a common table expression, where the grammar wants a query and takes no
+command. The explanation ends in an error before Spark evaluates anything of it: a window that is not defined is found before
+names are looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
+
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, JAVA_CALLS, Ability, ability_of
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.jobs.query.checking import LEAVES, check_name
+
+_NOTHING_IS_CUT = {
+    "spark.sql.debug.maxToStringFields": "2000000000",
+    "spark.sql.maxPlanStringLength": "2147483632",
+    # A deployment may hide words of plans, and with them what the query reads.
+    "spark.sql.redaction.string.regex": "(?!)",
+}
+"""Settings of the session while it explains: what is left out could not be checked."""
+
+_NODE = re.compile(r"^(?P<prefix>(?:[: ] {2})*)(?:\+- |:- )[!'~]?(?P<kind>\w+)")
+"""A line with which a node begins. A text with line breaks may look like it, too."""
+
+_INDENT = 3
+"""Characters by which a node stands right of its parent."""
+
+_RELATION = re.compile(r"'UnresolvedRelation \[(?P<name>[^\[\],\n]+)\], \[\], false")
+_ALIAS = re.compile(r"[!'~]?SubqueryAlias (?P<name>.+)", re.DOTALL)
+_SUBQUERY = re.compile(r"#\d+ \[")
+_JAVA_CALL = re.compile(rf"(?:{'|'.join(JAVA_CALLS)})(?:\(|\])|WithUnresolvedIdentifier", re.IGNORECASE)
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+
+_NOT_CHECKED = "cannot be checked over Spark Connect: {}; write it otherwise, or refresh this table through spark-submit"
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node of the tree that the parser made, with its text; ``inner`` are the trees of its subqueries."""
+
+    kind: str
+    depth: int
+    text: str
+    children: list[_Node] = field(default_factory=list)
+    inner: list[_Node] = field(default_factory=list)
+
+
+class ExplainedQueries:
+    """What the parser behind a session makes of queries; every text is asked for once.
+
+    :param spark: a session over Spark Connect, settled already.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: dict[str, tuple[_Node, str]] = {}
+
+    def check_query(self, query: str, views: Collection[str]) -> None:
+        """Check that a query only reads, and nothing but these views.
+
+        :raises ValueError: when it does not, or nobody can tell.
+        """
+        root, _ = self._parsed(query)
+        legal = frozenset(view.lower() for view in views)
+        for node, named in _nodes(root):
+            if node.kind == "PlanWithUnresolvedIdentifier":
+                raise ValueError("IDENTIFIER(...) hides which table the query reads; name the table in FROM")
+            if node.kind == "WithWindowDefinition" and _SUBQUERY.search(node.text):
+                raise ValueError(_not_checked("a subquery in a WINDOW clause"))
+            if node.kind == "UnresolvedRelation":
+                _check_relation(node, legal | named)
+            elif not node.children and node.kind not in LEAVES:
+                raise ValueError(f"for Spark the query reads {node.kind}, and a query reads declared tables only")
+
+    def check_allowed(self, plan: RefreshPlan) -> None:
+        """Check that a plan does nothing that this deployment does not allow.
+
+        :raises ValueError: when it does, or a text in it looks like it.
+        """
+        if plan.allowed == EVERYTHING:
+            return
+        for function in plan.functions:
+            if why := plan.allowed.refusal(ability_of(function.language)):
+                raise ValueError(f"function {function.identifier}: {why}")
+        for query in (plan.query, *(f"SELECT (\n{item.predicate}\n)" for item in plan.expectations if item.predicate)):
+            root, text = self._parsed(query)
+            kinds = {node.kind for node, _ in _nodes(root)}
+            needed = {Ability.TRANSFORM} if "ScriptTransformation" in kinds else set()
+            needed |= {Ability.JAVA_CALLS} if _JAVA_CALL.search(text) else set()
+            for ability in sorted(needed):
+                if why := plan.allowed.refusal(ability):
+                    raise ValueError(why)
+
+    def _parsed(self, query: str) -> tuple[_Node, str]:
+        """The tree of a query, and the same as text."""
+        if query not in self._known:
+            self._known[query] = self._explained(query)
+        return self._known[query]
+
+    def _explained(self, query: str) -> tuple[_Node, str]:
+        # Nobody can write these names into a query to make its text look like the end of it.
+        shallow, deep, end = (f"{name}_{uuid4().hex}" for name in ("shallow", "deep", "end"))
+        statement = (
+            f"EXPLAIN EXTENDED WITH {shallow} AS (\n{query}\n), {deep} AS (SELECT * FROM (\n{query}\n)) "
+            f"SELECT count(1) OVER {end} FROM {shallow} WINDOW other AS ()"
+        )
+        try:
+            with self._whole():
+                text = str(self._spark.sql(statement).collect()[0][0])
+        except ParseException as error:
+            raise ValueError(_as_of_the_query(str(error))) from None
+        _, found_shallow, rest = text.partition(f"SubqueryAlias {shallow}\n")
+        first, found_deep, rest = rest.partition(f"SubqueryAlias {deep}\n")
+        second, found_end, _ = rest.partition(f"WindowSpecReference({end})")
+        if not (found_shallow and found_deep and found_end):
+            raise ValueError(_not_checked("Spark's explanation of it is not whole"))
+        # Of the frame are half a line after the first copy, two nodes above the second one, and two below it.
+        return _tree(_lines(first.rpartition("\n")[0]), _lines(second)[2:-2]), first
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """The body is explained without anything left out."""
+        conf = self._spark.conf
+        before = {name: conf.get(name, None) for name in _NOTHING_IS_CUT}
+        try:
+            for name, value in _NOTHING_IS_CUT.items():
+                conf.set(name, value)
+            yield
+        finally:
+            for name, earlier in before.items():
+                conf.unset(name) if earlier is None else conf.set(name, earlier)
+
+
+def _as_of_the_query(message: str) -> str:
+    """What the parser says, without the statement around the query, which begins in its second line."""
+    words = message.partition("\n\n== SQL")[0].partition("\n\nJVM stacktrace:")[0].strip()
+    return _PLACE.sub(lambda place: f"(line {int(place[1]) - 1}, pos {place[2]})", words)
+
+
+def _not_checked(why: str) -> str:
+    return f"the query {_NOT_CHECKED.format(why)}"
+
+
+def _lines(text: str) -> list[_Node]:
+    """The nodes that begin in a text, without what is above and below each other."""
+    nodes: list[_Node] = []
+    for line in text.split("\n"):
+        if begun := _NODE.match(line):
+            nodes.append(_Node(begun["kind"], len(begun["prefix"]) // _INDENT, line[len(begun["prefix"]) + _INDENT :]))
+        elif nodes:
+            nodes[-1].text += f"\n{line}"
+    return nodes
+
+
+def _tree(shallow: list[_Node], deep: list[_Node]) -> _Node:
+    """The tree of a query that stands at two depths. A literal of the query that looks like a node does not move with it.
+
+    :raises ValueError: when there is such a literal.
+    """
+    if not shallow or len(shallow) != len(deep):
+        raise ValueError(_not_checked("a text in it looks like a plan"))
+    shift = deep[0].depth - shallow[0].depth
+    for node, lower in zip(shallow, deep, strict=True):
+        if shift <= 0 or (node.kind, node.depth + shift) != (lower.kind, lower.depth):
+            raise ValueError(_not_checked("a text in it looks like a plan"))
+    way = [shallow[0]]
+    for node in shallow[1:]:
+        while way and way[-1].depth >= node.depth:
+            way.pop()
+        if not way or node.depth - way[-1].depth > 2:
+            raise ValueError(_not_checked("its plan is no tree"))
+        above = way[-1]
+        (above.children if node.depth == above.depth + 1 else above.inner).append(node)
+        way.append(node)
+    return shallow[0]
+
+
+def _nodes(root: _Node) -> Iterator[tuple[_Node, frozenset[str]]]:
+    """Every node, each with the names of the common table expressions that it sees.
+
+    Whether one of them may name itself (RECURSIVE) is not in the text, so none may.
+    """
+    stack = [(root, frozenset[str]())]
+    while stack:
+        node, named = stack.pop()
+        yield node, named
+        inner = node.inner
+        if node.kind == "CTE":
+            for relation in inner:
+                stack.append((relation, named))
+                if alias := _ALIAS.fullmatch(relation.text):
+                    named |= {alias["name"].lower()}
+            inner = []
+        stack.extend((child, named) for child in (*node.children, *inner))
+
+
+def _check_relation(node: _Node, legal: Collection[str]) -> None:
+    relation = _RELATION.fullmatch(node.text)
+    names = [relation["name"]] if relation else node.text.partition("[")[2].partition("]")[0].split(", ")
+    check_name(names, legal)
+    if relation is None:
+        raise ValueError(_not_checked(f"it reads {names[0]} with options, or as a stream"))

@@ -1,0 +1,78 @@
+"""The way to a Spark Connect server: its address, bounded waiting, and what went wrong, without its token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+
+from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.redaction import HIDDEN
+
+_LONGEST_PAUSE_MS = 2_000
+"""Longest pause between two tries to reach a server that does not answer; Spark's own default grows to a minute."""
+
+_AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/FetchErrorDetails")
+"""Calls that a healthy server answers at once, however much it computes."""
+
+
+class ConnectChannel(DefaultChannelBuilder):
+    """The channel of one session.
+
+    :param url: ``sc://host:port/;token=...``, as Spark's own client takes it.
+    :param patience: seconds after which a server that does not answer counts as gone.
+    :raises ConfigurationError: when the address is none.
+    """
+
+    def __init__(self, url: str, patience: float) -> None:
+        try:
+            super().__init__(url)
+        except (PySparkException, ValueError) as error:
+            # Without the cause: it may repeat the address, and the token stands in that.
+            raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from error
+        self.patience = patience
+        self.add_interceptor(_Deadline(patience))
+
+    def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
+        """The channel, once the server has answered.
+
+        :raises JobFailedError: when it does not in time.
+        """
+        channel = super().toChannel()
+        try:
+            grpc.channel_ready_future(channel).result(timeout=self.patience)
+        except grpc.FutureTimeoutError:
+            channel.close()
+            spoken = "with TLS" if self.use_ssl or (self.secure and self.host != "localhost") else "without TLS"
+            raise JobFailedError(
+                f"The Spark Connect server {self.endpoint} did not answer within {self.patience:g} seconds ({spoken}); check "
+                "that it runs, and the host, port and use_ssl of the connection."
+            ) from None
+        return channel
+
+    def retries(self) -> DefaultPolicy:
+        """How often and how long a call is tried again while the server does not answer: as long as the patience lasts."""
+        tries = max(3, int(self.patience * 1_000 / _LONGEST_PAUSE_MS))
+        return DefaultPolicy(max_retries=tries, max_backoff=_LONGEST_PAUSE_MS, max_server_retry_delay=_LONGEST_PAUSE_MS)
+
+    def without_token(self, text: str) -> str:
+        """A text without the token."""
+        return text.replace(self.token, HIDDEN) if self.token else text
+
+
+class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc ships no types
+    """Gives calls that are answered at once a time after which nobody waits any longer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def intercept_unary_unary(self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any) -> Any:
+        """Let a call pass, with a deadline where it has none."""
+        details = client_call_details
+        if details.timeout is None and details.method.endswith(_AT_ONCE):
+            details = details._replace(timeout=self._seconds)
+        return continuation(details, request)

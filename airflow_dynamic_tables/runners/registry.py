@@ -1,0 +1,32 @@
+"""Which module reaches Spark in which way. Each is imported when it is first used, for PySpark takes a second to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import cast
+
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.exceptions import MissingExtraError
+from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+
+CONNECT_SCHEME = "sc://"
+"""How the address of a Spark Connect server begins."""
+
+
+def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], None]) -> Runner:
+    """The runner for an address: a Spark Connect server, or a master that spark-submit knows.
+
+    :param address: ``sc://host:port/;token=...`` or a master, for example ``local[*]``.
+    :param on_line: gets every line that Spark or the job says.
+    :raises ConfigurationError: when the settings are not for this way of reaching Spark.
+    :raises MissingExtraError: when PySpark is not installed.
+    """
+    if not address.startswith(CONNECT_SCHEME):
+        return SparkSubmitRunner(settings, address, on_line)
+    try:
+        module = import_module("airflow_dynamic_tables.runners.spark_connect")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pyspark") from error
+    return cast(Runner, module.SparkConnectRunner(settings, address, on_line))

@@ -1,0 +1,259 @@
+"""A Spark Connect server: the job runs in this process, in a session of its own, and its queries on the server."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import cast
+
+import grpc
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql import SparkSession as AnySparkSession
+from pyspark.sql.connect.session import SparkSession
+
+from airflow_dynamic_tables.clients.files import list_files, open_file, plain_path, write_text
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    DynamicTableError,
+    JobFailedError,
+    JobMisfitError,
+    SchemaEvolutionError,
+)
+from airflow_dynamic_tables.jobs.batch import refresh
+from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver, Surroundings
+from airflow_dynamic_tables.jobs.messages import message
+from airflow_dynamic_tables.redaction import HIDDEN
+from airflow_dynamic_tables.runners.base import Runner, refuse_templates
+from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
+
+_PATIENCE = 60.0
+"""Seconds after which a server that does not answer counts as gone. A pause for garbage collection is shorter."""
+
+_FAREWELL = 1.5
+"""Seconds that the end of a session may take: nobody knows whether the server still answers, and Airflow kills a task that it
+stopped within five seconds."""
+
+_OWN_SETTINGS = ("conn_id", "conf")
+"""Settings of a definition that are not those of the process that spark-submit starts."""
+
+
+class SparkConnectRunner(Runner):
+    """Runs jobs in this process against a server. Every job has a session of its own, which ends with it.
+
+    :param settings: of the definition; what a server cannot be told is refused.
+    :param url: ``sc://host:port/;token=...``.
+    :param on_line: gets what the job says.
+    :param patience: seconds after which a server that does not answer counts as gone.
+    :raises ConfigurationError: names the setting that a server cannot be told.
+    """
+
+    def __init__(
+        self,
+        settings: SparkSettings,
+        url: str,
+        on_line: Callable[[str], None] = lambda _line: None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        refuse_templates(settings)
+        refuse_settings_of_submit(settings)
+        self._settings = settings
+        self._url = url
+        self._on_line = on_line
+        self._patience = patience
+        self._lock = threading.RLock()  # stop() may interrupt whoever holds it
+        self._session: SparkSession | None = None
+        self._end: str | None = None
+
+    def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
+        """See :meth:`Runner.run`."""
+        self._end = None
+        channel = ConnectChannel(self._url, self._patience)
+        try:
+            with _connect_mode(), tempfile.TemporaryDirectory() as folder, self._opened(channel) as spark:
+                driver = ConnectDriver(spark, _Surroundings(Path(folder)), environment, self._on_line)
+                self._on_line(f"Spark application {driver.application_id} of {channel.endpoint}")
+                self._apply_settings(spark)
+                result = refresh(spark, plan, driver)
+                self._on_line(
+                    f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes"
+                )
+        except SchemaEvolutionError as error:
+            raise JobMisfitError(str(error)) from None
+        except DynamicTableError:
+            raise
+        except Exception as error:
+            # Without the chain: Spark's errors may repeat what the plan was given, and that may be a password.
+            raise self._failure(error, channel, environment) from None
+
+    def stop(self) -> None:
+        """See :meth:`Runner.stop`."""
+        self._finish("The job was stopped.")
+
+    def _finish(self, why: str) -> None:
+        """End the session from outside; whatever waits for an answer in it gets an error."""
+        with self._lock:
+            session = self._session
+            self._end = self._end or why
+        if session is not None:
+            _farewell(session)
+
+    @contextmanager
+    def _opened(self, channel: ConnectChannel) -> Iterator[AnySparkSession]:
+        """A session of this job, watched while the body runs."""
+        spark = SparkSession.builder.channelBuilder(channel).create()
+        spark.client.set_retry_policies([channel.retries()])
+        with self._lock:
+            self._session = spark
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(spark, channel, done), daemon=True)
+        try:
+            if self._end is not None:
+                raise JobFailedError(self._end)
+            _greet(spark, channel)
+            watcher.start()
+            yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
+        except BaseException:
+            done.set()
+            _farewell(spark)
+            raise
+        finally:
+            done.set()
+            with self._lock:
+                self._session = None
+            spark.stop()
+
+    def _watch(self, spark: SparkSession, channel: ConnectChannel, done: threading.Event) -> None:
+        """Ask the server again and again whether it is there: a silent one would keep the job waiting for ever."""
+        while not done.wait(self._patience / 6):
+            try:
+                spark.conf.get("spark.app.id", "")
+            except Exception:  # whatever it is: the server does not answer a question that any server answers
+                if not done.is_set():
+                    self._finish(f"The Spark Connect server {channel.endpoint} is gone, or forgot this session; refresh again.")
+                return
+
+    def _apply_settings(self, spark: AnySparkSession) -> None:
+        for name, value in self._settings.conf.items():
+            try:
+                spark.conf.set(name, value)
+            except PySparkException as error:
+                raise ConfigurationError(f"spark.conf.{name} cannot be set in a session of a server: {message(error)}") from None
+
+    def _failure(self, error: Exception, channel: ConnectChannel, environment: Mapping[str, str]) -> JobFailedError:
+        if self._end is not None:
+            return JobFailedError(self._end)
+        words = channel.without_token(message(error))
+        for secret in filter(None, environment.values()):
+            words = words.replace(secret, HIDDEN)
+        return JobFailedError(words)
+
+
+def refuse_settings_of_submit(settings: SparkSettings) -> None:
+    """Check that a server can be told all settings: what a process is started with belongs to whoever starts the server.
+
+    :raises ConfigurationError: names what it cannot be told.
+    """
+    for each in fields(settings):
+        if each.name not in _OWN_SETTINGS and getattr(settings, each.name):
+            raise ConfigurationError(
+                f"spark.{each.name} is for spark-submit, and connection {settings.conn_id!r} leads to a Spark Connect server, "
+                "which runs already; give it to the server, and take it out of the definition."
+            )
+    for name in settings.conf:
+        if not name.startswith("spark.sql."):
+            raise ConfigurationError(
+                f"spark.conf.{name} cannot be set in a session of a server; start the Spark Connect server with it, and take it "
+                "out of the definition."
+            )
+
+
+def _greet(spark: SparkSession, channel: ConnectChannel) -> None:
+    """Ask for the version, which shows whether the server lets this client in.
+
+    :raises ConfigurationError: when it does not.
+    """
+    try:
+        _ = spark.version
+    except SparkConnectGrpcException as error:
+        if error.getGrpcStatusCode() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            raise ConfigurationError(
+                f"The Spark Connect server {channel.endpoint} refuses the token; check the password of the connection."
+            ) from None
+        raise
+
+
+def _farewell(spark: SparkSession) -> None:
+    """Interrupt what a session runs and close it, in bounded time. In a thread: the caller may be a signal handler."""
+
+    def say_it() -> None:
+        spark.client.set_retry_policies([])
+        with suppress(Exception):
+            spark.interruptAll()
+        with suppress(Exception):
+            spark.client.release_session()
+        with suppress(Exception):
+            spark.client.close()
+
+    thread = threading.Thread(target=say_it, daemon=True)
+    thread.start()
+    thread.join(_FAREWELL)
+    with suppress(Exception):
+        spark.client.close()
+
+
+_USERS = threading.Lock()
+_users = 0
+
+
+@contextmanager
+def _connect_mode() -> Iterator[None]:
+    """PySpark's functions are those of Spark Connect while the body runs, in any thread; a later process inherits nothing."""
+    global _users
+    with _USERS:
+        _users += 1
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    try:
+        yield
+    finally:
+        with _USERS:
+            _users -= 1
+            if not _users:
+                os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+class _Surroundings(Surroundings):
+    """The file systems that this worker reaches.
+
+    :param folder: for copies of files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write_text(self, uri: str, text: str) -> None:
+        """See :meth:`Surroundings.write_text`."""
+        write_text(uri, text)
+
+    def list_files(self, uri: str) -> list[tuple[str, int]]:
+        """See :meth:`Surroundings.list_files`."""
+        root = plain_path(uri)
+        try:
+            found = list_files(uri)
+        except FileNotFoundError:
+            return []
+        return sorted((uri + plain_path(name)[len(root) :], int(info.get("size") or 0)) for name, info in found.items())
+
+    def local_copy(self, uri: str) -> Path:
+        """See :meth:`Surroundings.local_copy`."""
+        copy = self._folder / uri.rpartition("/")[2]
+        with open_file(uri) as stream:
+            copy.write_bytes(stream.read())
+        return copy

@@ -1,0 +1,90 @@
+"""A Spark Connect server of its own: on loopback, with a token that nobody knows."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_dynamic_tables.runners.environment import find_spark_submit, spark_environment
+
+_UP_SECONDS = 180
+"""How long the server may take to listen on a machine that is busy."""
+
+_SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.task.reaper.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A server that listens: its port, token and process."""
+
+    port: int
+    token: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        """The address with the token."""
+        return f"sc://localhost:{self.port}/;token={self.token}"
+
+    def kill(self) -> None:
+        """Kill it, and whatever it started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_connect_server() -> Iterator[ConnectServer]:
+    """Start one; it is gone afterwards."""
+    token = secrets.token_hex(16)
+    port = free_port()
+    settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port)}
+    command = [
+        find_spark_submit(os.environ),
+        *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
+        "spark-internal",
+    ]
+    environment = {**spark_environment(os.environ), "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+        server = ConnectServer(port, token, process)
+        try:
+            _await(server, Path(folder, "log"))
+            yield server
+        finally:
+            if process.poll() is None:
+                server.kill()
+
+
+def _await(server: ConnectServer, log: Path) -> None:
+    until = time.monotonic() + _UP_SECONDS
+    while time.monotonic() < until and server.process.poll() is None:
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", server.port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"the Spark Connect server is not up:\n{log.read_text()[-4000:]}")
