@@ -97,13 +97,13 @@ def previous_tick(expression: str, timezone: str, at: datetime) -> datetime:
 def allowed_lag(freshness: Freshness, cron: str | None, timezone: str, now: datetime) -> timedelta:
     """How far what a table is fresh up to may lie behind now.
 
-    One freshness. A table with a schedule is only ever fresh up to a tick, and each refresh has one freshness to end: until then
-    the tick before will do, whatever lies between the two (a weekend).
+    A table is fresh up to a tick of its schedule, and the refresh for that tick has one freshness to end: until then the tick
+    before will do, whatever lies between the two (a weekend). Without a schedule, ticks are one freshness apart.
 
     :param now: timezone-aware.
     """
     if cron is None:
-        return freshness.period
+        return 2 * freshness.period
     return now - previous_tick(cron, timezone, now - freshness.period)
 
 
