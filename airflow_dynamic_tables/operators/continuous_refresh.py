@@ -108,7 +108,11 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
     def _submit_turn(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         self._token = plan.token
         self._hook = None  # it would submit what it submitted before
-        self._submit(context, workspace, plan)
+        py_files = self.py_files
+        try:
+            self._submit(context, workspace, plan)
+        finally:
+            self.py_files = py_files
 
     def _hold(self) -> timedelta:
         """Not so long that a timeout would fail the task: what is begun then has as much time as what was done."""

@@ -29,6 +29,7 @@ GROUPS = {
             "alerts",
             "assets",
             "backfills",
+            "continuous",
             "deployments",
             "events",
             "faults",
