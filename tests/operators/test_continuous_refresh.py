@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +16,11 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
+from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.pyarrow_job import write_numbers
 
 GONE = AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"message": "gone"}))
@@ -41,8 +44,19 @@ class AirflowDags:
         return DagResult(dag_id=msg.dag_id, is_paused=False, tags=answer, **none)
 
 
-def run_with(home: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[str] | Exception) -> tuple[dict[str, Any], int]:
-    """What a run that the schedule made returns, and how many jobs it began."""
+def run_with(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: list[str] | Exception,
+    last_run: SimpleNamespace | None = None,
+    tries: int = 1,
+    kill: bool = False,
+) -> tuple[dict[str, Any], int]:
+    """What a run that the schedule made returns, and how many jobs it began.
+
+    :param last_run: the run before it.
+    :param kill: stop the task right after its first job.
+    """
     monkeypatch.setenv("AIRFLOW_HOME", str(home))
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", AirflowDags(*answers), raising=False)
     (home / "tables.yaml").write_text("dynamic_tables: [{name: lake.sales.live, freshness: 1 minute, query: SELECT 1 AS x}]")
@@ -54,6 +68,8 @@ def run_with(home: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[str] | 
     def submit(_context: object, _workspace: object, plan: Any) -> None:
         jobs.append(plan)
         write_numbers(plan)
+        if kill:
+            operator.on_kill()
 
     monkeypatch.setattr("airflow_dynamic_tables.services.continuous.loop._ASKED", 0.05)  # seconds
     monkeypatch.setattr(operator, "_find_spark", lambda: None)
@@ -63,8 +79,8 @@ def run_with(home: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[str] | 
         dag_id="dag",
         run_id="run",
         task_id="refresh",
-        try_number=1,
-        get_previous_dagrun=lambda: None,
+        try_number=tries,
+        get_previous_dagrun=lambda: last_run,
         xcom_push=lambda **_: None,
     )
     run = SimpleNamespace(conf={}, run_type="scheduled", start_date=BEGIN)
@@ -93,3 +109,40 @@ def test_an_airflow_that_does_not_answer_ends_no_loop(
     ended, jobs = run_with(tmp_path, monkeypatch, GONE, GONE, [])
     assert (ended["turns"], ended["ended"], jobs) == (1, "its DAG has a schedule now", 1)
     assert "Airflow does not say which schedule dag has: API_SERVER_ERROR" in caplog.text
+
+
+CONTINUOUS = ["dynamic-table", CONTINUOUS_TAG]
+
+
+@pytest.mark.parametrize(
+    ("state", "ago", "tries", "turns"),
+    [
+        ("failed", 1, 1, 0),
+        ("failed", 301, 1, 1),  # its delay is over
+        ("failed", 1, 2, 1),  # a worker died, and Airflow waited before this try
+        ("success", 1, 1, 1),
+    ],
+)
+def test_after_a_run_that_failed_the_next_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, ago: int, tries: int, turns: int
+) -> None:
+    last_run = SimpleNamespace(state=state, end_date=datetime.now(UTC) - timedelta(seconds=ago))
+    ended, jobs = run_with(tmp_path, monkeypatch, CONTINUOUS, CONTINUOUS, [], last_run=last_run, tries=tries)
+    assert (ended["turns"], jobs) == (turns, turns)
+
+
+def test_a_task_that_is_stopped_ends_green_without_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, _ = run_with(tmp_path, monkeypatch, CONTINUOUS, kill=True)
+    assert (ended["ended"], ended["commits"]) == ("the task was stopped", [])
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
+        (refresh,) = workspace.ledger.list_refreshes()
+        assert (refresh.state, workspace.ledger.list_stages()) == (RefreshState.ABORTED, [])
+
+
+def test_a_loop_keeps_half_of_the_time_that_a_timeout_leaves_it(tmp_path: Path) -> None:
+    (tmp_path / "tables.yaml").write_text(
+        "dynamic_tables: [{name: a.b.live, freshness: 1 minute, execution_timeout: 40 minutes, query: SELECT 1 AS x}]"
+    )
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
+    operator = ContinuousRefreshOperator(task_id="refresh", table="a.b.live", definitions=definitions)
+    assert operator._hold() == timedelta(minutes=20)

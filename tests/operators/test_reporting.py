@@ -13,8 +13,9 @@ from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS, ReportsCommits, report_commit
+from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS, ReportsCommits, report_commit, report_commits
 
 OURS = dynamic_table_asset("lake.sales.daily")
 OTHER = Asset("daily revenue", OURS.uri)
@@ -46,3 +47,25 @@ def test_the_tables_asset_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_asset_of_another_name_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, OTHER) == ([OTHER_EVENTS], {"own": [], "alias": [OURS.name, OTHER.name]})
+
+
+def test_of_several_commits_each_has_an_event_with_its_own_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = AssetResult(name=OURS.name, uri=OURS.uri, group=OURS.group)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=lambda _: answer), raising=False)
+    task = ReportsCommits(task_id="refresh", outlets=[OURS])
+    task.hide_assets()
+    events = OutletEventAccessors()
+    days = [PartitionSet.of([{"ds": f"2024-01-0{day}"}]) for day in (1, 2)]
+    commits = [(Version(number, f"t{number}", "s", TICK, TICK, partitions=day), None) for number, day in enumerate(days)]
+    reports = report_commits({"outlet_events": events}, task, commits)
+    assert [report["partitions"] for report in reports] == [["ds=2024-01-01"], ["ds=2024-01-02"]]
+    assert task.outlets == [OTHER_EVENTS]
+    found = events[OTHER_EVENTS].asset_alias_events
+    assert [(event.dest_asset_key.name, event.extra) for event in found] == [(OURS.name, report) for report in reports]
+
+
+def test_a_task_without_a_commit_tells_nobody() -> None:
+    task = ReportsCommits(task_id="refresh", outlets=[OURS])
+    task.hide_assets()
+    assert report_commits({"outlet_events": OutletEventAccessors()}, task, []) == []
+    assert task.outlets == []
