@@ -164,12 +164,17 @@ def _is_scheduled_now(dag_id: str) -> bool:
 
 
 def _delay(ti: RuntimeTaskInstanceProtocol) -> timedelta:
-    """How long to wait before the first turn: when the last run failed, Airflow began this one at once."""
+    """How long to wait before the first turn: when the last run failed, Airflow began this one at once.
+
+    What became of a run by hand says nothing of the loop.
+    """
     try:
         last = ti.get_previous_dagrun()
     except AirflowRuntimeError as error:
         log.warning("Airflow does not say how the last run ended: %s", error)
         return timedelta()
-    if ti.try_number > 1 or last is None or last.state != DagRunState.FAILED.value or last.end_date is None:
+    if ti.try_number > 1 or last is None or last.end_date is None:
+        return timedelta()
+    if (last.run_type, last.state) != ("scheduled", DagRunState.FAILED.value):
         return timedelta()
     return max(last.end_date + RUN_DELAY - datetime.now(UTC), timedelta())

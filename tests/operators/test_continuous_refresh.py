@@ -115,18 +115,19 @@ CONTINUOUS = ["dynamic-table", CONTINUOUS_TAG]
 
 
 @pytest.mark.parametrize(
-    ("state", "ago", "tries", "turns"),
+    ("kind", "state", "ago", "tries", "turns"),
     [
-        ("failed", 1, 1, 0),
-        ("failed", 301, 1, 1),  # its delay is over
-        ("failed", 1, 2, 1),  # a worker died, and Airflow waited before this try
-        ("success", 1, 1, 1),
+        ("scheduled", "failed", 1, 1, 0),
+        ("scheduled", "failed", 301, 1, 1),  # its delay is over
+        ("scheduled", "failed", 1, 2, 1),  # a worker died, and Airflow waited before this try
+        ("scheduled", "success", 1, 1, 1),
+        ("manual", "failed", 1, 1, 1),
     ],
 )
 def test_after_a_run_that_failed_the_next_one_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, ago: int, tries: int, turns: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, state: str, ago: int, tries: int, turns: int
 ) -> None:
-    last_run = SimpleNamespace(state=state, end_date=datetime.now(UTC) - timedelta(seconds=ago))
+    last_run = SimpleNamespace(run_type=kind, state=state, end_date=datetime.now(UTC) - timedelta(seconds=ago))
     ended, jobs = run_with(tmp_path, monkeypatch, CONTINUOUS, CONTINUOUS, [], last_run=last_run, tries=tries)
     assert (ended["turns"], jobs) == (turns, turns)
 
