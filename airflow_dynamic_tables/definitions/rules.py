@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as CO
 from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
 from airflow_dynamic_tables.core.streaming.watermarks import WholeBy
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
-from airflow_dynamic_tables.core.tables.formats import FORMATS
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (
     OF_SCHEDULES,
@@ -205,15 +205,14 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
 
 def _commit_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
     """What is wrong with the options of partition commit; an unknown one stands at its key."""
-    for option, problem in commit_problems(declared.options):
+    sound = entry.dropped.isdisjoint({"freshness", "refresh_mode"})
+    is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
+    file_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
+    problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), file_format)
+    for option, problem in problems:
+        unknown = option not in COMMIT_OPTIONS
         place = (*entry.location, "options", option)
-        yield (
-            entry.mistake("options", problem, option) if option in COMMIT_OPTIONS else entry.document.key_mistake(place, problem)
-        )
-    used = next(filter(COMMIT_OPTIONS.__contains__, declared.options), None)
-    if used is not None and not formatters(entry, declared):
-        message = f"{used!r} needs time partitions: give a partition key option 'partition.fields.<key>.date-formatter'"
-        yield entry.document.key_mistake((*entry.location, "options", used), message)
+        yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
 
 
 def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:

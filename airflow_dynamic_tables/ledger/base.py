@@ -23,7 +23,7 @@ or somebody gave it up.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +36,7 @@ from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.ledger.partition_commits import RemembersPartitions
 
 
 class StageState(StrEnum):
@@ -157,7 +158,7 @@ class RefreshChanges(TypedDict, total=False):
     expectations: tuple[ExpectationResult, ...]
 
 
-class Ledger(ABC):
+class Ledger(RemembersPartitions):
     """Stages and refreshes. ``now`` is always an argument, timezone-aware; every method may raise CatalogUnavailableError."""
 
     @abstractmethod

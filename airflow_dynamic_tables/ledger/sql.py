@@ -27,6 +27,7 @@ from airflow_dynamic_tables.ledger.base import (
     Stage,
     StageState,
 )
+from airflow_dynamic_tables.ledger.partition_commits import SqlPartitions
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 from airflow_dynamic_tables.redaction import without_secrets
 
@@ -34,7 +35,7 @@ _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
-class SqlLedger(Ledger):
+class SqlLedger(SqlPartitions, Ledger):
     """A ledger in its own tables of a database."""
 
     def __init__(self, database: Database) -> None:

@@ -22,11 +22,12 @@ from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.operators.reporting import report_commits
+from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
 from airflow_dynamic_tables.services.continuous.base import Work
 from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
 from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Halt, Loop
+from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.strategies import strategy_of
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables.lifecycle import is_suspended
@@ -72,7 +73,17 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             ended = self._loop(context, workspace)
             log.info("The loop ended after %s turns and %s commits: %s.", ended.turns, len(ended.versions), ended.why)
             refreshes = [(version, recorded_refresh(workspace, version)) for version in ended.versions]
-            return {"turns": ended.turns, "ended": ended.why, "commits": report_commits(context, self, refreshes)}
+            commits = report_commits(context, self, refreshes)
+            complete = self._tell_partitions(context, workspace)
+            return {"turns": ended.turns, "ended": ended.why, "commits": commits, "complete": complete}
+
+    def _tell_partitions(self, context: Context, workspace: Workspace) -> list[str]:
+        """Tell of complete partitions. What goes wrong must not take the events of this task's commits away."""
+        try:
+            return tell_partitions(context, self, PartitionCommits(workspace, self.table, self.sources))
+        except (DynamicTableError, AirflowRuntimeError):
+            log.exception("Nobody could be told which partitions are complete; the next run does that.")
+            return []
 
     def _loop(self, context: Context, workspace: Workspace) -> Ended:
         ti = context["ti"]
@@ -123,10 +134,13 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         identifier = self.table.identifier
         ti = context["ti"]
         watch = self._watch(ti.dag_id)
+        has_news = PartitionCommits(workspace, self.table, self.sources).watched(time.monotonic)
 
         def halt() -> Halt | None:
             if why := _why_end(ti.dag_id):
                 return Halt(why, ends=True)
+            if has_news():
+                return Halt("a partition is complete, and that is to be told", ends=True)
             changed = watch.halt() if watch is not None else None
             if changed is None and is_suspended(workspace, identifier):
                 return Halt(f"{identifier} is suspended; resume it to refresh again")

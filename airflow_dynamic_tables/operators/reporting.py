@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, Partition
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.operators.run_arguments import run_of
+from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.maintenance.reports import CLOCK_MARGIN, missing_reports
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -31,6 +32,15 @@ LATE_EVENTS = AssetAlias(name="dynamic-tables-late-events", group="dynamic-table
 
 OTHER_EVENTS = AssetAlias(name="dynamic-tables-events", group="dynamic-table")
 """By this outlet a task tells an asset that is inactive, as another DAG gave its URI another name, and that other one."""
+
+MOST_PARTITIONS = 50
+"""Partitions that one task tells of; what is left the next one does. Every event names the versions of all of them."""
+
+_LONGEST_KEY = 250
+"""Characters of a partition key that Airflow takes."""
+
+_VERSIONS = "versions"
+"""What the extra of an event of a partition has: the token of the version that made its rows."""
 
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of task instances from which Airflow takes no success, and so no event, any more."""
@@ -103,6 +113,31 @@ def report_commits(
     return reports
 
 
+def tell_partitions(context: Context, task: ReportsCommits, commits: PartitionCommits) -> list[str]:
+    """Tell the outlets of partitions that are complete: one event each, with its text as partition key.
+
+    Airflow itself is asked which events it has, so each version of a partition is told once. Such events trigger DAGs only whose
+    timetable goes by partitions.
+
+    :return: the partitions; those of which nobody can be told now the next task tells.
+    """
+    complete = commits.complete()
+    assets = [asset for asset in task.hidden_outlets if _told(asset) == [asset]]
+    if not complete or not assets:
+        return []
+    commits.confirm(_partitions_told(commits.table, min(row.published_at for row in complete) - CLOCK_MARGIN))
+    rows = [row for row in commits.complete() if len(row.partition) <= _LONGEST_KEY][:MOST_PARTITIONS]
+    if not rows:
+        return []
+    commits.offer(rows)
+    task.outlets = [*task.outlets, *assets]
+    for asset in assets:
+        event = context["outlet_events"][asset]
+        event.add_partitions([row.partition for row in rows])
+        event.extra = {_VERSIONS: {row.partition: row.token for row in rows}}
+    return [row.partition for row in rows]
+
+
 def report_missing(context: Context, workspace: Workspace) -> list[str]:
     """Put a report of every version that Airflow should have heard of, and will not, into the events of the task's alias.
 
@@ -148,6 +183,17 @@ def _reported(table: TableIdentifier, since: datetime) -> set[str]:
     asset = dynamic_table_asset(table)
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return {str((event.extra or {}).get("refresh")) for event in events}
+
+
+def _partitions_told(table: TableIdentifier, since: datetime) -> set[tuple[str, str]]:
+    """The partitions of which Airflow has an event, each with the token of the version that it told of."""
+    asset = dynamic_table_asset(table)
+    told: set[tuple[str, str]] = set()
+    for event in InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat()):
+        versions = (event.extra or {}).get(_VERSIONS)
+        if event.partition_key is not None and isinstance(versions, dict):
+            told.add((event.partition_key, str(versions.get(event.partition_key))))
+    return told
 
 
 def _told(asset: Asset) -> list[Asset]:

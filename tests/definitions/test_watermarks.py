@@ -29,7 +29,8 @@ sources:
     partition.time-interval: 1h
 dynamic_tables:
 - name: per_hour
-  freshness: 1 hour
+  freshness: 1 minute
+  format: parquet
   partitioned_by: [ds]
   options:
     partition.fields.ds.date-formatter: yyyy-MM-dd
@@ -139,9 +140,9 @@ def test_mistakes_of_a_source_have_a_place(tmp_path: Path, old: str, new: str, t
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("trigger: watermark", "18:36: 'watermark' is no trigger; use process-time | partition-time"),
-        ("tirgger: process-time", "18:5: a table has no option 'sink.partition-commit.tirgger'; did you mean"),
-        ("delay: later", "18:34: 'later' is no length of time"),
+        ("trigger: watermark", "19:36: 'watermark' is no trigger; use process-time | partition-time"),
+        ("tirgger: process-time", "19:5: a table has no option 'sink.partition-commit.tirgger'; did you mean"),
+        ("delay: later", "19:34: 'later' is no length of time"),
         ("policy.kind: succes-file", "'succes-file' is no policy; use metastore | success-file | custom; did you mean"),
         ("policy.kind: custom", "policy 'custom' needs option"),
         ("policy.class: company:Policy", "it is used by policy 'custom' only"),
@@ -154,7 +155,20 @@ def test_mistakes_of_a_table_have_a_place(tmp_path: Path, option: str, told: str
     assert told in mistake(tmp_path, (formatter, f"{formatter}\n    sink.partition-commit.{option}"))
 
 
-def test_partition_commit_needs_time_partitions(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("partition.fields.ds.date-formatter: yyyy-MM-dd\n    ", "", "it needs time partitions"),
+        ("freshness: 1 minute", "freshness: 1 hour", "it is for tables that are refreshed all the time"),
+        (
+            "format: parquet\n  partitioned_by: [ds]",
+            "format: iceberg\n  partitioned_by: [ds]",
+            "have no folder for each partition",
+        ),
+    ],
+)
+def test_where_partition_commit_has_nothing_to_do(tmp_path: Path, old: str, new: str, told: str) -> None:
     formatter = "partition.fields.ds.date-formatter: yyyy-MM-dd"
-    told = mistake(tmp_path, (formatter, "sink.partition-commit.delay: 1 h"))
-    assert "needs time partitions" in told
+    commit = (formatter, f"{formatter}\n    sink.partition-commit.policy.kind: success-file")
+    source(tmp_path, commit)
+    assert told in mistake(tmp_path, commit, (old, new))

@@ -60,6 +60,7 @@ GROUPS = {
         "tests/services/stages/test_hive_",
         "tests/services/stages/test_marks.py",
         "tests/services/tables/test_adopting.py",
+        "tests/services/watermarks/test_hive_",
     ),
 }
 """Files and folders that share a worker, because the servers they share take long to start and much memory."""

@@ -145,3 +145,16 @@ source_states = Table(
     Column("partitions", JSON(none_as_null=True)),
 )
 """One row for every source of a refresh; what is null is unknown."""
+
+published_partitions = Table(
+    "dt_published_partitions",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("partition", String(767), primary_key=True),
+    Column("token", String(255), nullable=False),
+    Column("published_at", UtcDateTime, nullable=False),
+    Column("done", String(255)),
+    Column("offered", String(255)),
+    Column("told", String(255)),
+)
+"""One row for every time partition of a table that tells who waits for it when it is complete."""

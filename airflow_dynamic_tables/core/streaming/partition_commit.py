@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.streaming.watermarks import SUCCESS_FILE
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 
 PREFIX = "sink.partition-commit."
 """How the names of these options begin."""
@@ -92,16 +93,31 @@ def read_partition_commit(options: Mapping[str, str]) -> PartitionCommit | None:
     )
 
 
-def commit_problems(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the options of a table that concern its partition commit: option, and what to write instead."""
+def commit_problems(
+    options: Mapping[str, str], is_continuous: bool, has_times: bool, table_format: str
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the options of a table that concern its partition commit: option, and what to write instead.
+
+    :param is_continuous: whether the table is refreshed all the time.
+    :param has_times: whether date formatters name its partitions.
+    """
     for option, value in options.items():
         if option.startswith(PREFIX) and (problem := _problem(option, value)):
             yield option, problem
-    custom = CommitPolicy.CUSTOM in _names(options.get(_POLICIES, ""))
+    policies = _names(options.get(_POLICIES, ""))
+    custom = CommitPolicy.CUSTOM in policies
     if custom and _CLASS not in options:
         yield _POLICIES, f"policy 'custom' needs option '{_CLASS}': module:Class"
     if _CLASS in options and not custom:
         yield _CLASS, f"it is used by policy 'custom' only; add that to option '{_POLICIES}'"
+    folders = [name for name in policies if name in (CommitPolicy.SUCCESS_FILE, CommitPolicy.METASTORE)]
+    if folders and FORMATS[table_format].keys_in_files:
+        yield _POLICIES, f"{table_format} tables have no folder for each partition, so policy {folders[0]!r} has nothing to do"
+    used = next(filter(OPTIONS.__contains__, options), None)
+    if used is not None and not has_times:
+        yield used, "it needs time partitions: give a partition key option 'partition.fields.<key>.date-formatter'"
+    if used is not None and not is_continuous:
+        yield used, "it is for tables that are refreshed all the time; write 'refresh_mode: continuous', or remove it"
 
 
 def _problem(option: str, value: str) -> str | None:

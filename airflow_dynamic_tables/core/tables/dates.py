@@ -154,6 +154,18 @@ def parsed(text: str, pattern: str) -> datetime:
     return datetime(**{"month": 1, "day": 1, **fields})  # type: ignore[arg-type]  # noqa: DTZ001 - wall clock
 
 
+def start_of(spec: Mapping[str, str | None], formatters: Mapping[str, str]) -> datetime:
+    """The time, naive, with which a partition begins that date formatters name.
+
+    :raises ValueError: when its values are no time.
+    """
+    own = (_fields(str(spec.get(column)), pattern) for column, pattern in formatters.items())
+    fields = {name: number for each in own for name, number in each.items()}
+    if "year" not in fields:
+        raise ValueError(f"{dict(spec)} is no time")
+    return datetime(**{"month": 1, "day": 1, **fields})  # type: ignore[arg-type]  # noqa: DTZ001 - wall clock
+
+
 @dataclass(frozen=True, slots=True)
 class TimePartition:
     """A partition that date formatters name: its spec, and the time of its rows, on the wall, without ``end``."""

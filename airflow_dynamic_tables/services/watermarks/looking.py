@@ -57,6 +57,21 @@ def look(
     return Growth(growing, table.formatters, current.token if current is not None else None) if growing else None
 
 
+def recorded_watermark(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], current: Version | None
+) -> datetime | None:
+    """The watermark of a version of a table, naive; ``None`` when a source has none yet, or no source ever has one."""
+    read = workspace.ledger.source_states(current.token) if current is not None else {}
+    reached: list[datetime | None] = []
+    for identifier in table.upstream:
+        source = sources.get(identifier)
+        if source is not None and source.watermark is not None:
+            state = read.get(str(identifier))
+            time_of = _time_of(source.watermark, source.partition_keys, workspace.settings.allowed)
+            reached.append(reached_by((state.partitions or ()) if state is not None else (), time_of, source.watermark))
+    return min((time for time in reached if time is not None), default=None) if None not in reached else None
+
+
 def _look_at(
     workspace: Workspace, source: Source, watermark: PartitionWatermark, read: Mapping[str, str], timezone: str
 ) -> SourceGrowth:
@@ -139,16 +154,17 @@ def _grown(folder: PartitionFolder, files: Iterable[str], watermark: PartitionWa
 
 
 def _time_of(watermark: PartitionWatermark, keys: tuple[str, ...], allowed: Allowed) -> TimeOf:
+    """What tells the time of a partition; without keys, those of the partition count, in their order."""
     extractor = watermark.extractor
     if extractor.class_path is None:
-        return lambda spec: extractor.time_of(spec, keys)
+        return lambda spec: extractor.time_of(spec, keys or tuple(spec))
     class_path = extractor.class_path
     custom = made(class_path, "extract", allowed)
 
     def time_of(spec: Mapping[str, str]) -> datetime:
-        values = [spec.get(key) for key in keys]
+        names = list(keys or spec)
         try:
-            time = custom.extract(list(keys), values)
+            time = custom.extract(names, [spec.get(key) for key in names])
         except Exception as error:
             raise PartitionTimeError(
                 shown(f"{class_path} gives no time of {dict(spec)} ({type(error).__name__}: {error})")

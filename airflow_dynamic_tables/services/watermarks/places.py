@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.clients.files import Entry, exists, list_entries, plain_path
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.data_files import is_hidden, partition_name, partition_of
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSpec, describe
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -49,17 +50,27 @@ def folders_of(
     """
     if source.path is not None:
         return _below(source.path, keys)
-    catalog = workspace.readable(source.identifier.catalog)
-    table = catalog.get_table(source.identifier.path)
-    root = ("" if isinstance(table, CatalogView) else table.location or "").rstrip("/")
     names = None if wanted is None else set(wanted)
     found: dict[str, PartitionFolder] = {}
-    for partition in catalog.get_partitions(source.identifier.path):
-        name = describe(partition.spec)
+    for values, location in _of_catalog(workspace, source.identifier, {}):
+        name = describe(values)
         if names is None or name in names:
-            location = partition.location or f"{root}/{partition_name(keys, tuple(partition.spec.values()))}"
-            found[name] = _folder(dict(partition.spec), location, list_entries(location))
+            found[name] = _folder(values, location, list_entries(location))
     return found
+
+
+def partition_folders(workspace: Workspace, table: TableIdentifier, spec: PartitionSpec) -> list[str]:
+    """URIs of the folders of the partitions of a table that agree with ``spec``, as its catalog has them."""
+    return [location for _, location in _of_catalog(workspace, table, spec)]
+
+
+def _of_catalog(workspace: Workspace, identifier: TableIdentifier, spec: PartitionSpec) -> Iterator[tuple[dict[str, str], str]]:
+    catalog = workspace.readable(identifier.catalog)
+    table = catalog.get_table(identifier.path)
+    root = ("" if isinstance(table, CatalogView) else table.location or "").rstrip("/")
+    for partition in catalog.get_partitions(identifier.path, spec):
+        values = dict(partition.spec)
+        yield values, partition.location or f"{root}/{partition_name(tuple(values), tuple(values.values()))}"
 
 
 def partition_names(binding: SourceBinding) -> dict[str, str]:

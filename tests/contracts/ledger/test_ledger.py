@@ -26,6 +26,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
+from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
 
@@ -556,6 +557,18 @@ class TestManyAtOnce:
 
         assert at_once(4, record) == ["recorded"] * 4
         assert len(ledger.list_refreshes()) == 5
+
+
+def test_published_partitions_are_those_of_their_table(ledger: SqlLedger) -> None:
+    first = PublishedPartition("ds=2024-01-01/hh=ü", "t1", NOON)
+    other = PublishedPartition("ds=2024-01-02", "t1", NOON, done="t1", offered="t1", told="t0")
+    assert ledger.published_partitions(TABLE) == []
+    ledger.record_published(TABLE, [other, first])
+    ledger.record_published(OTHER, [first])
+    ledger.record_published(TABLE, [replace(first, token="t2", told="t1")])
+    ledger.record_published(TABLE, [])
+    assert ledger.published_partitions(TABLE) == [replace(first, token="t2", told="t1"), other]
+    assert ledger.published_partitions(OTHER) == [first]
 
 
 def test_state_outlives_the_connection(url: str) -> None:

@@ -60,7 +60,7 @@ def test_options_of_a_table() -> None:
         "sink.partition-commit.success-file.name": "_DONE",
         "sink.partition-commit.watermark-time-zone": "Europe/Berlin",
     }
-    assert list(commit_problems(options)) == []
+    assert list(commit_problems(options, is_continuous=True, has_times=True, table_format="parquet")) == []
     policies = (CommitPolicy.METASTORE, CommitPolicy.SUCCESS_FILE)
     assert read_partition_commit(options) == PartitionCommit(
         CommitTrigger.PARTITION_TIME, HOUR, "Europe/Berlin", policies, success_file="_DONE"

@@ -1,0 +1,28 @@
+"""What became of each time partition that was published."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the table."""
+    op.create_table(
+        "dt_published_partitions",
+        sa.Column("table_name", sa.String(length=767), primary_key=True),
+        sa.Column("partition", sa.String(length=767), primary_key=True),
+        sa.Column("token", sa.String(length=255), nullable=False),
+        sa.Column("published_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("done", sa.String(length=255)),
+        sa.Column("offered", sa.String(length=255)),
+        sa.Column("told", sa.String(length=255)),
+    )
+
+
+def downgrade() -> None:
+    """Drop it."""
+    op.drop_table("dt_published_partitions")

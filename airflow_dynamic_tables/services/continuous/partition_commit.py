@@ -1,0 +1,181 @@
+"""Partition commit: which time partitions of a table are complete, and who has heard of that.
+
+What was published, the history of refreshes says; the ledger remembers for which version of a partition its policies ran and who
+was told. So whatever dies in between, the next look goes on, and a partition that late data changed is complete anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.streaming.partition_commit import (
+    CommitPolicy,
+    CommitTrigger,
+    PartitionCommit,
+    read_partition_commit,
+)
+from airflow_dynamic_tables.core.tables.dates import start_of
+from airflow_dynamic_tables.core.tables.formats import FORMATS
+from airflow_dynamic_tables.core.tables.partitions import describe, parse_spec
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
+from airflow_dynamic_tables.services.watermarks.classes import made
+from airflow_dynamic_tables.services.watermarks.looking import recorded_watermark
+from airflow_dynamic_tables.services.watermarks.places import partition_folders
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = timedelta(minutes=1)
+"""How often a loop looks whether a partition became complete by itself."""
+
+_FEW, _MANY = 50, 1_000
+"""Refreshes that are looked through for published partitions: as a rule, and when those do not reach back to the last look."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletePartition:
+    """What a custom policy is told: ``values`` of the partition keys that tell its time, and the version that has its rows.
+
+    ``folders`` are the URIs of its folders, where it has some. It is told again when late data made its rows anew, and may
+    be told twice of the same version.
+    """
+
+    table: str
+    values: Mapping[str, str]
+    token: str
+    folders: tuple[str, ...]
+
+
+class PartitionCommits:
+    """The partitions of one table."""
+
+    def __init__(self, workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> None:
+        self._workspace = workspace
+        self._table = table
+        self._sources = sources
+        self._commit = read_partition_commit(table.options)
+
+    @property
+    def table(self) -> TableIdentifier:
+        """Its name."""
+        return self._table.identifier
+
+    def complete(self) -> list[PublishedPartition]:
+        """Partitions that are complete, as their last version has them, and that nobody has surely heard of; their policies ran.
+
+        A policy that fails is run again at the next look, and until then nobody else hears of the partition.
+        """
+        if self._commit is None:
+            return []
+        ledger = self._workspace.ledger
+        rows = self._published()
+        due = [row for row in rows if row.told != row.token and self._is_due(self._commit, row)]
+        for number, row in enumerate(due):
+            if row.done != row.token and self._has_run(self._commit, row):
+                due[number] = replace(row, done=row.token)
+                ledger.record_published(self.table, [due[number]])
+        return [row for row in due if row.done == row.token]
+
+    def watched(self, seconds: Callable[[], float]) -> Callable[[], bool]:
+        """What tells whether there is a complete partition that no task has offered yet; looks once a minute.
+
+        :param seconds: a clock that never jumps.
+        """
+        looked_at = seconds()
+
+        def has_news() -> bool:
+            nonlocal looked_at
+            if seconds() - looked_at < LOOK_EVERY.total_seconds():
+                return False
+            looked_at = seconds()
+            return any(row.offered != row.token for row in self.complete())
+
+        return has_news
+
+    def confirm(self, told: Collection[tuple[str, str]]) -> None:
+        """Note what the scheduler has heard of: partitions, each with the token of its version."""
+        rows = self._workspace.ledger.published_partitions(self.table)
+        known = [replace(row, told=row.token) for row in rows if (row.partition, row.token) in told]
+        self._workspace.ledger.record_published(self.table, known)
+
+    def offer(self, rows: list[PublishedPartition]) -> None:
+        """Note that a task is about to tell of them: whether it could, the scheduler knows, see :meth:`confirm`."""
+        offered = [replace(row, offered=row.token) for row in rows]
+        self._workspace.ledger.record_published(self.table, offered)
+
+    def _published(self) -> list[PublishedPartition]:
+        """Every partition that was published, after what the history says since the last look."""
+        ledger = self._workspace.ledger
+        rows = {row.partition: row for row in ledger.published_partitions(self.table)}
+        known = {row.token for row in rows.values()}
+        changed: dict[str, PublishedPartition] = {}
+        for refresh in reversed(self._since(known)):
+            time = refresh.finished_at or refresh.started_at
+            for name in [*rows, *changed] if refresh.partitions.is_whole else self._names(refresh):
+                before = changed.get(name) or rows.get(name) or PublishedPartition(name, refresh.token, time)
+                changed[name] = replace(before, token=refresh.token)
+        ledger.record_published(self.table, list(changed.values()))
+        return list({**rows, **changed}.values())
+
+    def _since(self, known: set[str]) -> list[Refresh]:
+        """The refreshes with a version since the last one that is known, newest first."""
+        found: list[Refresh] = []
+        for limit in (_FEW, _MANY):
+            refreshes = self._workspace.ledger.list_refreshes(self.table, limit)
+            succeeded = [refresh for refresh in refreshes if refresh.state is RefreshState.SUCCEEDED]
+            last = next((number for number, refresh in enumerate(succeeded) if refresh.token in known), None)
+            found = succeeded[:last]
+            if last is not None or len(refreshes) < limit:
+                break
+        return found
+
+    def _names(self, refresh: Refresh) -> list[str]:
+        keys = self._table.formatters
+        specs = ({key: str(spec[key]) for key in keys} for spec in refresh.partitions if keys.keys() <= spec.keys())
+        return list(dict.fromkeys(map(describe, specs)))
+
+    def _is_due(self, commit: PartitionCommit, row: PublishedPartition) -> bool:
+        if commit.trigger is CommitTrigger.PROCESS_TIME:
+            return commit.is_due(row.published_at, self._workspace.now())
+        try:
+            start = start_of(parse_spec(row.partition), self._table.formatters)
+        except ValueError:
+            return False
+        return commit.is_passed(start, self._watermark(), self._table.timezone)
+
+    def _watermark(self) -> datetime | None:
+        current = self._workspace.table(self.table, self._table.format).current()
+        return recorded_watermark(self._workspace, self._table, self._sources, current)
+
+    def _has_run(self, commit: PartitionCommit, row: PublishedPartition) -> bool:
+        """Whether every policy ran for that partition."""
+        try:
+            self._tell(commit, row)
+        except Exception:
+            log.exception("Partition %s of %s is complete, but its policies failed.", row.partition, self.table)
+            return False
+        log.info("Partition %s of %s is complete.", row.partition, self.table)
+        return True
+
+    def _tell(self, commit: PartitionCommit, row: PublishedPartition) -> None:
+        """Run the policies. What ``metastore`` wants every commit does: the partition is there in the same step as its rows."""
+        values = parse_spec(row.partition)
+        asks = {CommitPolicy.SUCCESS_FILE, CommitPolicy.CUSTOM} & set(commit.policies)
+        has_folders = not FORMATS[self._table.format].keys_in_files
+        folders = partition_folders(self._workspace, self.table, values) if asks and has_folders else []
+        for policy in commit.policies:
+            if policy is CommitPolicy.SUCCESS_FILE:
+                for folder in folders:
+                    write_text(f"{folder}/{commit.success_file}", "")
+            elif policy is CommitPolicy.CUSTOM and commit.policy_class is not None:
+                custom: Any = made(commit.policy_class, "commit", self._workspace.settings.allowed)
+                custom.commit(CompletePartition(str(self.table), values, row.token, tuple(folders)))
