@@ -252,8 +252,11 @@ class LakeTable(ABC):
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         """
 
-    def scattered(self, limits: Limits) -> list[PartitionSet]:  # noqa: ARG002
-        """Partitions with too many small files, those together that one compaction takes; none where it cannot compact."""
+    def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:  # noqa: ARG002
+        """Partitions with too many small files, those together that one compaction takes; none where it cannot compact.
+
+        :param is_cheap: look no further when few files were added since the last compaction.
+        """
         return []
 
     def expire(

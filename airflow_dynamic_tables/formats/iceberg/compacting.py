@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat
@@ -44,6 +45,13 @@ def scattered(table: Table, limits: Limits) -> list[PartitionSet]:
     if why_not(table) is not None:
         return []
     return rounds(((_partition(table, file), file.file_size_in_bytes) for file in _candidates(table, limits)), limits)
+
+
+def added_since(table: Table) -> int:
+    """How many files were added since the last compaction, beside those that took the place of others."""
+    since = takewhile(lambda snapshot: COMPACTION not in tables.told(snapshot), tables.lineage(table))
+    adding = (snapshot for snapshot in since if snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND)
+    return sum(int(tables.told(snapshot).get("added-data-files", 0)) for snapshot in adding)
 
 
 def why_not(table: Table) -> str | None:

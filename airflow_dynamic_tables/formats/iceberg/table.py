@@ -103,12 +103,14 @@ class IcebergTable(LakeTable):
         snapshot = int(kept_version(tables.versions(table), version, self._path).snapshot)
         return first_rows(tables.as_of(table, snapshot), snapshot, rows)
 
-    def scattered(self, limits: Limits) -> list[PartitionSet]:
+    def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
         """See :meth:`LakeTable.scattered`."""
-        from airflow_dynamic_tables.formats.iceberg.compacting import scattered
+        from airflow_dynamic_tables.formats.iceberg.compacting import added_since, scattered
 
         table = tables.load(self._store, self._path)
-        return scattered(table, limits) if table is not None else []
+        if table is None or (is_cheap and added_since(table) < limits.many):
+            return []
+        return scattered(table, limits)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""

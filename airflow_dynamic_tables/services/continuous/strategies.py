@@ -11,6 +11,7 @@ from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.continuous.base import Strategy, Work
 from airflow_dynamic_tables.services.continuous.monitor import watched
+from airflow_dynamic_tables.services.continuous.tidying import Tidying
 
 STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {StrategyName.MICRO_REFRESH: watched}
 """How each strategy that this release has is made."""
@@ -34,4 +35,4 @@ def choose(table: DynamicTable, _sources: Mapping[TableIdentifier, Source]) -> C
 
 def strategy_of(work: Work) -> Strategy:
     """The strategy that keeps the table of some work fresh, ready to turn."""
-    return STRATEGIES[choose(work.table, work.sources).strategy](work)
+    return Tidying(work, STRATEGIES[choose(work.table, work.sources).strategy](work))

@@ -31,12 +31,15 @@ MOST_COMMITS = 16
 log = logging.getLogger(__name__)
 
 
-def compact(workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS) -> Compacted:
+def compact(
+    workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS, *, is_cheap: bool = False
+) -> Compacted:
     """Make few files of the small ones of a dynamic table where these are too many; another table is left alone.
 
     Safe beside refreshes, which have their way: what a refresh replaces is left to it, and one that comes meanwhile takes the
     stage away. A table that another installation refreshes, too, is left alone, because its refreshes cannot be seen.
 
+    :param is_cheap: look no further when few files were added since the last compaction.
     :raises CommitUnknownError: when nobody knows whether a commit landed; the next sweep finds out.
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
@@ -47,7 +50,7 @@ def compact(workspace: Workspace, identifier: TableIdentifier, limits: Limits = 
     if not isinstance(entry, CatalogDynamicTable):
         return Compacted()
     table = workspace.table(identifier, entry.format)
-    due = table.scattered(limits)
+    due = table.scattered(limits, is_cheap=is_cheap)
     if not due:
         return Compacted()
     leave_mark(workspace, identifier, table)

@@ -1,0 +1,38 @@
+"""Small files of a table that grows batch by batch become few between two turns, and not only once an hour."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow_dynamic_tables.formats.small_files import Limits
+from airflow_dynamic_tables.services.continuous.base import Strategy, TurnOutcome, Work
+from airflow_dynamic_tables.services.maintenance.compacting import compact
+
+_MB = 1024 * 1024
+
+LIMITS = Limits(small=8 * _MB, target=32 * _MB, most=32 * _MB)
+"""What is done between two turns: what takes about a second. The rest is left to the maintenance."""
+
+log = logging.getLogger(__name__)
+
+
+class Tidying:
+    """A strategy whose table is compacted after a turn that left too many small files."""
+
+    def __init__(self, work: Work, strategy: Strategy) -> None:
+        self._work = work
+        self._strategy = strategy
+
+    def turn(self, number: int) -> TurnOutcome:
+        """See :meth:`Strategy.turn`; a compaction that fails is left to the maintenance."""
+        outcome = self._strategy.turn(number)
+        if outcome.versions and not outcome.more:
+            try:
+                compact(self._work.workspace, self._work.table.identifier, LIMITS, is_cheap=True)
+            except Exception:
+                log.exception("%s could not be compacted; the maintenance does it.", self._work.table.identifier)
+        return outcome
+
+    def close(self) -> None:
+        """See :meth:`Strategy.close`."""
+        self._strategy.close()
