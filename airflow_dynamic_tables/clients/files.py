@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import fsspec
@@ -20,6 +20,15 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated")
 """Where fsspec's file systems say when a file was changed last."""
+
+_TAGS = ("ETag", "etag")
+"""Where they say what tells the content of a file from any other."""
+
+_CREATED = "created"
+"""Where a local disk says when a file, or what is said of it, was changed last: nobody can set that time back."""
+
+SETTLED = timedelta(seconds=2)
+"""The coarsest clock that stamps files: what was changed since then may change again and look the same."""
 
 
 @as_os_errors()
@@ -137,9 +146,25 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
     """Identity of a set of files: every name, size and time or tag of the last change."""
     digest = hashlib.sha256()
     for name, info in files.items():
-        changed = next((info[key] for key in ("ETag", "etag", *_TIMES) if key in info), "")
-        digest.update(f"{name}\0{info.get('size')}\0{changed}\n".encode())
+        changed = _tag(info) or next((info[key] for key in _TIMES if key in info), "")
+        moment = "" if _tag(info) else info.get(_CREATED, "")
+        digest.update(f"{name}\0{info.get('size')}\0{changed}\0{moment}\n".encode())
     return f"files:{digest.hexdigest()[:16]}"
+
+
+def is_settled(info: Mapping[str, object], seen_at: datetime) -> bool:
+    """Whether a later change of a file would show in its :func:`fingerprint`, as git asks it of files beside its index.
+
+    Of a link only the size of what it leads to is known.
+
+    :param seen_at: a time, timezone-aware, before the file was looked at.
+    """
+    changed = _changed_at(info)
+    return bool(_tag(info)) or (changed is not None and changed < seen_at - SETTLED and not info.get("islink"))
+
+
+def _tag(info: Mapping[str, object]) -> object:
+    return next((info[key] for key in _TAGS if info.get(key)), None)
 
 
 @dataclass(frozen=True, slots=True)

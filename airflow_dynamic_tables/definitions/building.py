@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
@@ -97,22 +97,27 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         format=declared.format or defaults.format or DEFAULT_FORMAT,
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
+        skip_unchanged=_either(declared.skip_unchanged, defaults.skip_unchanged) is not False,
         comments=declared.columns,
         expectations=build_expectations(declared.expectations),
         row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
         continuous=declared.continuous.over(entry.defaults.continuous).built(),
-        start_date=calendar_time(entry, declared, "start_date"),
-        end_date=calendar_time(entry, declared, "end_date"),
         tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
         params={name: param.built() for name, param in {**defaults.params, **declared.params}.items()},
         dag=dag_of(declared, defaults),
+        **_calendar(entry, declared),
         **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in ("dag_id_prefix", *AIRFLOW_SETTINGS)},
         path=entry.document.path,
         line=entry.document.line(entry.location),
         file=entry.file,
         text=entry.document.excerpt(entry.location),
     )
+
+
+def _calendar(entry: Entry, declared: TableDeclaration) -> dict[str, Any]:
+    """Between which times the schedule may run."""
+    return {key: calendar_time(entry, declared, key) for key in ("start_date", "end_date")}
 
 
 def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> AwaitedData:

@@ -170,7 +170,8 @@ class DynamicTable(AirflowSettings):
     that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
     in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
     ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the DAG
+    ``comments`` maps columns to comments. With ``skip_unchanged`` a scheduled refresh is not run
+    while nothing that it reads has moved. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the DAG
     that it shares with others; ``None``: it has its own; ``dag_id_prefix`` is how the id of that DAG begins. ``path`` and
     ``line`` are where it was declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry
     as it is written there, without secrets.
@@ -195,6 +196,7 @@ class DynamicTable(AirflowSettings):
     format: str = DEFAULT_FORMAT
     atomicity: str = "staged"
     retention: Retention = DEFAULT_RETENTION
+    skip_unchanged: bool = True
     comments: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
     row_counts: tuple[RowCount, ...] = ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
-from airflow_dynamic_tables.clients.files import fingerprint
+from airflow_dynamic_tables.clients.files import fingerprint, is_settled
 from airflow_dynamic_tables.core.tables.partitions import describe
 
 File = tuple[str, Mapping[str, object]]
@@ -54,6 +55,14 @@ def _number(file: File) -> int:
     if made := _MERGED.fullmatch(name):
         return int(made[1], 16)
     return int.from_bytes(hashlib.sha256(f"{name}\0{told.get('size')}".encode()).digest()[:16])
+
+
+def unsettled(files: Iterable[tuple[Mapping[str, str | None], File]], seen_at: datetime) -> tuple[str, ...]:
+    """Those partitions, by their texts, of which a file may change and look the same, see :func:`is_settled`.
+
+    :param seen_at: a time, timezone-aware, before any of them was looked at.
+    """
+    return tuple(sorted({describe(spec) for spec, (_, info) in files if not is_settled(info, seen_at)}))
 
 
 def schema_digest(columns: str) -> str:

@@ -109,7 +109,8 @@ class Refresh:
     """One line of the refresh history. ``seconds`` is the duration of each step, ``sources`` the version of each table read.
 
     ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code. ``report`` is
-    ``None`` when nobody waits to hear of its version: nothing scheduled it, or an earlier release made it.
+    ``None`` when nobody waits to hear of its version: nothing scheduled it, or an earlier release made it. ``recipe`` is a digest
+    of all that decides rows besides what the sources hold.
     """
 
     token: str
@@ -134,6 +135,7 @@ class Refresh:
     expectations: tuple[ExpectationResult, ...] = ()
     reason_code: ReasonCode | None = None
     report: ReportState | None = None
+    recipe: str | None = None
 
 
 class RefreshChanges(TypedDict, total=False):
@@ -156,6 +158,7 @@ class RefreshChanges(TypedDict, total=False):
     application_id: str
     error: str | None
     expectations: tuple[ExpectationResult, ...]
+    recipe: str
 
 
 class Ledger(RemembersPartitions):
@@ -187,6 +190,10 @@ class Ledger(RemembersPartitions):
     @abstractmethod
     def list_stages(self, table: TableIdentifier | None = None, states: Collection[StageState] = UNFINISHED) -> list[Stage]:
         """Stages in one of the states, oldest first."""
+
+    @abstractmethod
+    def last_stage(self, table: TableIdentifier) -> Stage | None:
+        """The stage of a table that was opened last, whatever its state, if it is still known."""
 
     @abstractmethod
     def renew_lease(self, token: str, until: datetime) -> StageState:
@@ -225,6 +232,10 @@ class Ledger(RemembersPartitions):
     @abstractmethod
     def update_refresh(self, token: str, **changes: Unpack[RefreshChanges]) -> None:
         """Change some fields of a refresh; an unknown token is ignored (its row may have been pruned)."""
+
+    @abstractmethod
+    def extend(self, refresh: Refresh) -> None:
+        """Insert a refresh, or let the one of that token end and hold later; it holds up to the latest time that was said."""
 
     @abstractmethod
     def get_refresh(self, token: str) -> Refresh | None:

@@ -7,8 +7,9 @@ thousand at a time, and a row each would be a quarter of a million rows a day fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, RowMapping, delete, insert, select
 
 from airflow_dynamic_tables.clients.database.tables import refreshes, source_states
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
@@ -29,10 +30,12 @@ def write_states(connection: Connection, token: str, states: Mapping[str, Source
 def read_states(connection: Connection, token: str) -> dict[str, SourceState]:
     """Those of a refresh, by source."""
     rows = connection.execute(select(source_states).where(source_states.c.token == token)).mappings()
-    return {
-        row["source"]: from_plain(SourceState, {name: row[name] for name in row if name not in ("token", "source")})
-        for row in rows
-    }
+    return {row["source"]: from_plain(SourceState, _fields(row)) for row in rows}
+
+
+def _fields(row: RowMapping) -> dict[str, Any]:
+    fields = {name: row[name] for name in row if name not in ("token", "source")}
+    return {**fields, "unsettled": fields["unsettled"] or []}  # earlier releases did not say
 
 
 def prune_states(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import installation, refreshes, stages, table_locks
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import (
@@ -87,6 +88,12 @@ class SqlLedger(SqlPartitions, Ledger):
         with self._database.transaction() as connection:
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
+    def last_stage(self, table: TableIdentifier) -> Stage | None:
+        """See :meth:`Ledger.last_stage`."""
+        query = select(stages).where(stages.c.table_name == str(table)).order_by(stages.c.ordinal.desc()).limit(1)
+        with self._database.transaction() as connection:
+            return next(map(_to_stage, connection.execute(query).mappings()), None)
+
     def renew_lease(self, token: str, until: datetime) -> StageState:
         """See :meth:`Ledger.renew_lease`."""
         change = update(stages).where(stages.c.token == token, stages.c.state.in_(_OWNED)).values(lease_until=until)
@@ -136,6 +143,15 @@ class SqlLedger(SqlPartitions, Ledger):
         """See :meth:`Ledger.update_refresh`."""
         with self._database.transaction() as connection:
             _update(connection, token, changes)
+
+    def extend(self, refresh: Refresh) -> None:
+        """See :meth:`Ledger.extend`."""
+        values = _columns(_values(refresh))
+        later = {name: values[name] for name in ("reason", "schedule_time", "data_timestamp", "finished_at")}
+        insertion = self._database.insert(refreshes).values(values)
+        holds_later = refreshes.c.data_timestamp < refresh.data_timestamp
+        with self._database.transaction() as connection:
+            connection.execute(insertion.on_conflict_do_update(index_elements=[refreshes.c.token], set_=later, where=holds_later))
 
     def get_refresh(self, token: str) -> Refresh | None:
         """See :meth:`Ledger.get_refresh`."""
@@ -204,6 +220,8 @@ class SqlLedger(SqlPartitions, Ledger):
         old_refreshes = delete(refreshes).where(
             refreshes.c.started_at < before, refreshes.c.state.in_(_FINISHED), refreshes.c.started_at.not_in(latest)
         )
+        # What holds for a long time began long ago.
+        old_refreshes = old_refreshes.where((refreshes.c.action != RefreshAction.NO_DATA) | (refreshes.c.finished_at < before))
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
         with self._database.transaction() as connection:
             deleted = connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount

@@ -52,6 +52,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import Settings, find_catalogs_file
 from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
@@ -203,8 +204,8 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
             if self.runs.group and is_scheduled(context):
-                current = workspace.table(self.table.identifier, self.table.format).current()
-                if why := not_due(self.table, request.schedule_time, date_of(context, self.table), current):
+                fresh = fresh_until(workspace, workspace.table(self.table.identifier, self.table.format).current())
+                if why := not_due(self.table, request.schedule_time, date_of(context, self.table), fresh):
                     skip(context, why)
             longest = self.runs.group.longest_wait if self.runs.group else None
             if wait := why_wait(workspace, request, self.parents, deadline, has_given_up, longest):

@@ -30,6 +30,10 @@ _BY_SCHEDULE = ("scheduled", "backfill")
 """Types of runs, as Airflow has them, for which the schedule decides."""
 
 
+_BY_ITSELF = ("scheduled", "asset_triggered")
+"""Types of runs that nobody asks for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Tables that share a DAG of ours: their full names, and how long one may wait, so that it holds up no other for longer."""
@@ -102,6 +106,7 @@ def read_request(
     if not isinstance(full_refresh, bool | None):
         raise ConfigurationError(f"full_refresh must be true or false, not {_shown(full_refresh)}.")
     ti = context["ti"]
+    updated = updated_partitions(context, table) if is_on_update(context) else None
     return RefreshRequest(
         table=table,
         sources=sources,
@@ -109,9 +114,10 @@ def read_request(
         token=str(ti.id),
         owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
         is_reported=True,
+        is_scheduled=_came_by_itself(context) and (updated is None or updated.is_whole),
         partitions=partitions,
         full_refresh=bool(full_refresh),
-        updated=updated_partitions(context, table) if is_on_update(context) else None,
+        updated=updated,
     )
 
 
@@ -131,6 +137,13 @@ def is_scheduled(context: Mapping[str, Any]) -> bool:
     """Whether the schedule made a run, and nobody asked it for anything."""
     kind = getattr(context.get("dag_run"), "run_type", None)
     return kind in _BY_SCHEDULE and not any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
+
+
+def _came_by_itself(context: Mapping[str, Any]) -> bool:
+    """Whether nobody asked for this try: whoever backfills or clears a task wants it done."""
+    kind = getattr(context.get("dag_run"), "run_type", None)
+    asked = any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
+    return kind in _BY_ITSELF and not asked and getattr(context["ti"], "try_number", 1) == 1
 
 
 def date_of(context: Mapping[str, Any], table: DynamicTable) -> datetime:

@@ -34,6 +34,7 @@ dynamic_tables:
   comment: Everything that can be said
   freshness: 1 day
   refresh_mode: full
+  skip_unchanged: false
   schedule: 0 6 * * *
   timezone: Europe/Berlin
   partitioned_by: [hh, ds]

@@ -128,6 +128,7 @@ refreshes = Table(
     Column("error", Text),
     Column("expectations", JSON),
     Column("report", String(16)),
+    Column("recipe", String(64)),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
     Index("dt_refreshes_started", "started_at"),
     Index("dt_refreshes_report", "report", "finished_at"),
@@ -143,6 +144,7 @@ source_states = Table(
     Column("location", Text),
     Column("schema", Text),
     Column("partitions", JSON(none_as_null=True)),
+    Column("unsettled", JSON(none_as_null=True)),
 )
 """One row for every source of a refresh; what is null is unknown."""
 

@@ -21,6 +21,9 @@ class RefreshAction(StrEnum):
     SKIP = "SKIP"
     """Nothing."""
 
+    NO_DATA = "NO_DATA"
+    """Nothing, as nothing that the table reads has moved: it is fresh up to a later time all the same."""
+
     ROLLBACK = "ROLLBACK"
     """Restore a version; the ``sources`` of such a refresh are the snapshot it restores, which so cannot expire."""
 
@@ -45,6 +48,9 @@ class ReasonCode(StrEnum):
 
     NOTHING_TO_REFRESH = "NOTHING_TO_REFRESH"
     """No partition is to be replaced."""
+
+    UNCHANGED = "UNCHANGED"
+    """What the table reads is as it was when the table was made."""
 
     SUSPENDED = "SUSPENDED"
     """Somebody suspended the refreshes of the table."""

@@ -96,6 +96,7 @@ class RefreshPlan:
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
     the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
+    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger.
     """
 
     token: str
@@ -122,6 +123,7 @@ class RefreshPlan:
     allowed: Allowed = EVERYTHING
     layout: TableLayout | None = None
     rebuild: Rebuild = Rebuild.NOTHING
+    recipe: str | None = None
 
     @property
     def data_location(self) -> str:

@@ -14,7 +14,8 @@ class SourceState:
     ``location`` is where it lies, ``schema`` a digest of its columns. ``partitions`` are fingerprints of what each partition
     holds, by its text (``ds=2024-01-01/hh=03``, see :func:`~airflow_dynamic_tables.core.tables.partitions.describe`): a
     partition has changed when its fingerprint is another, came when it was not there before, and went when it is there no
-    more. An empty text stands for a table that cannot be split, all of it.
+    more. An empty text stands for a table that cannot be split, all of it. ``unsettled`` are those of them that had changed so
+    shortly before they were looked at that another change may leave their fingerprint as it is.
     """
 
     version: str
@@ -22,3 +23,4 @@ class SourceState:
     location: str | None = None
     schema: str | None = None
     partitions: Mapping[str, str] | None = None
+    unsettled: tuple[str, ...] = ()

@@ -123,7 +123,7 @@ ExecutorConfig = Annotated[
 ]
 """Plain data; text as it is written."""
 
-_Truth = Annotated[bool, BeforeValidator(_truth)]
+Truth = Annotated[bool, BeforeValidator(_truth)]
 _ShortName = Annotated[Name, Field(max_length=_LONGEST_NAME)]
 _Link = Annotated[Name, AfterValidator(_check_link)]
 _Permission = Annotated[Name, AfterValidator(_check_permission), Field(json_schema_extra={"enum": [*_PERMISSIONS]})]
@@ -207,7 +207,7 @@ class AirflowDeclaration(Declaration):
     """Time after which a run is failed, waiting for parents included."""
     max_consecutive_failed_dag_runs: int | None = Field(default=None, ge=0, le=_LARGEST)
     """After how many failed runs in a row Airflow pauses the DAG."""
-    depends_on_past: _Truth | None = None
+    depends_on_past: Truth | None = None
     """Whether a refresh needs that the one before it did not fail."""
     pool: _ShortName | None = None
     """Airflow pool of the refresh task."""
@@ -223,7 +223,7 @@ class AirflowDeclaration(Declaration):
     """Name of one of the executors of this Airflow."""
     executor_config: ExecutorConfig | None = None
     """What the executor takes, e.g. `pod_template_file`; `pod_override: module:name` names a pod in Python."""
-    is_paused_upon_creation: _Truth | None = None
+    is_paused_upon_creation: Truth | None = None
     """Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured."""
     on_execute_callback: Callbacks | None = None
     """What to call when a refresh begins, and again after it waited for parents."""

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
-from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
+from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration, Truth
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, Scalar, UnknownValueError, one_of
 from airflow_dynamic_tables.definitions.declarations.continuous import ContinuousDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
@@ -183,6 +183,8 @@ class Settings(AirflowDeclaration):
     """How many versions are kept at least; default 10."""
     version_max_age: Duration | None = None
     """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
+    skip_unchanged: Truth | None = None
+    """Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`."""
     options: Options = Field(default_factory=dict)
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)

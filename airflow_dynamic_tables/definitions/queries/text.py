@@ -141,3 +141,13 @@ def same_query(first: str, second: str) -> bool:
     from airflow_dynamic_tables.definitions.queries import parsing
 
     return first == second or parsing.same(first, second)
+
+
+def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
+    """Why a query may give other rows though what it reads stays the same, without a full stop; ``None`` when it does not.
+
+    :param predicates: conditions that decide which rows are kept or refused.
+    """
+    from airflow_dynamic_tables.definitions.queries import varying
+
+    return varying.variation(query, predicates)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hive_metastore.ttypes import Table
@@ -16,20 +17,28 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.fingerprints import File, fingerprints, schema_digest
+from airflow_dynamic_tables.formats.fingerprints import File, fingerprints, schema_digest, unsettled
 
 Folder = tuple[str, Mapping[str, str]]
 """Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
 
+Files = Mapping[str, Mapping[str, Any]]
+"""Files by their URIs, and what the store says of each."""
 
-def state(table: Table, version: str, partitions: Mapping[str, str]) -> SourceState:
-    """What a table is like; a table that was dropped and made anew under the same name was made at another time."""
+
+def state(table: Table, version: str, folders: Collection[Folder], files: Files, seen_at: datetime | None = None) -> SourceState:
+    """What a table is like; a table that was dropped and made anew under the same name was made at another time.
+
+    :param files: those of all folders, see :class:`Listing`.
+    :param seen_at: a time before they were listed; left out where nobody changes a file in its place.
+    """
     return SourceState(
         version=version,
         identity=str(table.createTime) if table.createTime else None,
         location=table.sd.location,
         schema=schema_digest(spark_ddl(columns_of(table))),
-        partitions=partitions,
+        partitions=fingerprints(_by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()])),
+        unsettled=unsettled(_by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
     )
 
 
@@ -38,7 +47,7 @@ class Listing:
     """The files of some folders, and what the store says of each; in ``parts`` as a job reads them together."""
 
     parts: tuple[SourcePart, ...]
-    files: Mapping[str, Mapping[str, Any]]
+    files: Files
 
     @property
     def only(self) -> SourcePart | None:
@@ -68,18 +77,14 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
     return Listing(tuple(part for part in (*together, *apart) if part.files), files)
 
 
-def folder_fingerprints(folders: Collection[Folder], files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A fingerprint of each partition: where it lies, and its files, if it has any.
-
-    :param files: those of all these folders, see :class:`Listing`.
-    """
+def _by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator[tuple[Mapping[str, str], File]]:
+    """Folders and files, each with every partition that it is of."""
     specs: dict[str, list[Mapping[str, str]]] = {}  # several partitions may lie in one folder
     for folder, spec in folders:
         specs.setdefault(folder, []).append(spec)
-    named: list[File] = [*((folder, {}) for folder in specs), *files.items()]
-    return fingerprints(
-        (spec, (name, info)) for name, info in named for spec in specs[name if name in specs else name.rpartition("/")[0]]
-    )
+    for name, info in named:
+        for spec in specs[name if name in specs else name.rpartition("/")[0]]:
+            yield spec, (name, info)
 
 
 def _by_base(folders: Iterable[Folder]) -> dict[str | None, list[Folder]]:

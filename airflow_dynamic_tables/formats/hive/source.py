@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from airflow_dynamic_tables.clients.files import fingerprint
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, location_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
@@ -12,7 +14,7 @@ from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
-from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders, state
+from airflow_dynamic_tables.formats.hive.folders import list_folders, state
 from airflow_dynamic_tables.formats.hive.reading import reading
 
 
@@ -38,6 +40,7 @@ def bind(source: Source, store: MetastoreStore, view: str) -> SourceBinding:
         for values, location in partitions.items()
         if location
     ]
+    seen_at = datetime.now(UTC)
     listing = list_folders(folders)
     names = (f"{partition_name(keys, tuple(spec.values()))}={folder}" for folder, spec in folders)
     version = fingerprint({**{name: {} for name in names}, **listing.files})
@@ -52,5 +55,5 @@ def bind(source: Source, store: MetastoreStore, view: str) -> SourceBinding:
         partition_keys=keys,
         options={**options, **source.options},
         parts=listing.parts if listing.only is None else (),
-        state=state(table, version, folder_fingerprints(folders, listing.files)),
+        state=state(table, version, folders, listing.files, seen_at),
     )

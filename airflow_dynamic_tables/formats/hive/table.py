@@ -22,7 +22,7 @@ from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import read_rows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.folders import folder_fingerprints, list_folders, state
+from airflow_dynamic_tables.formats.hive.folders import list_folders, state
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
 from airflow_dynamic_tables.formats.hive.records import undone
 from airflow_dynamic_tables.formats.hive.stage import HiveStagedTable
@@ -89,7 +89,7 @@ class HiveTable(LakeTable):
             base_path=listing.only.base_path if listing.only is not None and keys else None,
             partition_keys=keys,
             parts=listing.parts if listing.only is None else (),
-            state=state(seen.table, seen.version.snapshot, folder_fingerprints(list(seen.folders.items()), listing.files)),
+            state=state(seen.table, seen.version.snapshot, list(seen.folders.items()), listing.files),
         )
 
     def snapshot(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.files import fingerprint, list_files, plain_path
@@ -12,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
-from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
+from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest, unsettled
 
 
 def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # noqa: ARG001 - it says itself where it lies
@@ -21,6 +22,7 @@ def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # no
     :raises ConfigurationError: when it is missing, or empty and without a schema.
     :raises CatalogUnavailableError: when it cannot be listed in full.
     """
+    seen_at = datetime.now(UTC)
     try:
         files = list_files(source.path or "")
     except FileNotFoundError as error:
@@ -41,7 +43,7 @@ def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # no
         schema=source.schema,
         partition_keys=source.partition_keys,
         options=dict(source.options),
-        state=_state(source, files),
+        state=_state(source, files, seen_at),
     )
 
 
@@ -51,13 +53,15 @@ def folders_of(source: Source, files: Iterable[str]) -> dict[str, str]:
     return {file: plain_path(file)[below:].rpartition("/")[0] for file in files}
 
 
-def _state(source: Source, files: Mapping[str, Mapping[str, Any]]) -> SourceState:
+def _state(source: Source, files: Mapping[str, Mapping[str, Any]], seen_at: datetime) -> SourceState:
     folders = folders_of(source, files)
     specs = {folder: partition_of(folder) for folder in set(folders.values())}
     partitions = {folder: {key: spec[key] for key in source.partition_keys if key in spec} for folder, spec in specs.items()}
+    listed = [(partitions[folders[file]], (file, info)) for file, info in files.items()]
     return SourceState(
         version=fingerprint(files),
         location=source.path,
         schema=schema_digest(source.schema or ""),
-        partitions=fingerprints((partitions[folders[file]], (file, info)) for file, info in files.items()),
+        partitions=fingerprints(listed),
+        unsettled=unsettled(listed, seen_at),
     )

@@ -11,6 +11,7 @@ from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import reachable, what_is_missing
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class MicroRefresh:
             token=work.token(number),
             owner=work.owner,
             is_reported=True,
+            is_scheduled=True,
             since=fresh,
         )
         reach = reachable(work.workspace, request, work.parents)
@@ -68,5 +70,5 @@ class MicroRefresh:
         """Nothing is kept."""
 
     def _fresh_up_to(self) -> datetime | None:
-        current = self._work.workspace.table(self._work.table.identifier, self._work.table.format).current()
-        return current.data_timestamp if current is not None else None
+        work = self._work
+        return fresh_until(work.workspace, work.workspace.table(work.table.identifier, work.table.format).current())

@@ -7,7 +7,7 @@ import logging
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.exceptions import ExpectationError, QuarantinedError
-from airflow_dynamic_tables.services.refresh.attempts import Attempt
+from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)

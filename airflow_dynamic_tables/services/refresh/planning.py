@@ -1,11 +1,16 @@
-"""Planning: what one refresh will do, with every source bound to a version."""
+"""Planning: what one refresh will do, with every source bound to a version; and what it works on from then on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from dataclasses import dataclass, replace
+
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
@@ -16,19 +21,61 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.tables.freshness import found_fresh
 from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 Why = tuple[RefreshAction, Reason]
 """What a refresh does, and why."""
+
+_MEANING = 1
+"""Goes up when this release writes other rows for the same query than an earlier one did, so that every table is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to do what a request asks for: ``stage`` is its row in the ledger, ``staged`` its stage in the table."""
+
+    request: RefreshRequest
+    table: LakeTable
+    stage: Stage
+    staged: StagedTable
+    plan: RefreshPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A table with its views inlined, what it reads, and its query with the names that these have in the job."""
+
+    table: DynamicTable
+    sources: tuple[SourceBinding, ...]
+    query: str
+    functions: tuple[FunctionBinding, ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's settings that decide what the query means."""
+        return {name: value for name, value in self.table.spark.conf.items() if decides_rows(name)}
+
+    @property
+    def recipe(self) -> str:
+        """A digest of all that decides the rows besides what the sources hold: the same one makes the same rows of the same."""
+        table = self.table
+        sources = [replace(source, version="", files=(), parts=(), state=None) for source in self.sources]
+        meant = (
+            (_MEANING, self.query, self.functions, sources, self.settings, table.timezone),
+            (table.format, table.partition_keys, table.formatters, table.comment, table.comments),
+            (table.expectations, table.row_counts),
+        )
+        return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
 
 
 def planned_partitions(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> PartitionSet:
@@ -65,6 +112,21 @@ def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayo
     return layout, rebuild
 
 
+def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:
+    """Bind everything that the query reads and calls to what it is now.
+
+    :param partitions: those that are refreshed.
+    :param growth: the sources that have a watermark.
+    :raises ConfigurationError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`, as for UpstreamError.
+    :raises CatalogError: see :func:`~airflow_dynamic_tables.services.queries.views.inline_views`.
+    """
+    table = inline_views(workspace, request.table, request.sources)
+    sources = bind_sources(workspace, table, request.sources, partitions, growth)
+    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
+    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    return Bound(table, sources, query, functions)
+
+
 def plan(
     workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None = None
 ) -> RefreshPlan:
@@ -72,13 +134,11 @@ def plan(
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :param growth: the sources that have a watermark.
-    :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.refresh.binding.bind_sources`.
+    :raises DynamicTableError: see :func:`bind`.
     """
     action, reason = why
-    table = inline_views(workspace, request.table, request.sources)
-    sources = bind_sources(workspace, table, request.sources, stage.partitions, growth)
-    views = dict(zip(table.upstream, (quote(source.view) for source in sources), strict=True))
-    query, functions = bind_functions(workspace, replace_tables(table.expanded_query, views))
+    bound = bind(workspace, request, stage.partitions, growth)
+    table = bound.table
     traits = FORMATS[table.format]
     return RefreshPlan(
         token=request.token,
@@ -87,23 +147,24 @@ def plan(
         action=action,
         reason=reason.text,
         statement=statement(table.expanded_query, stage.partitions),
-        query=query,
+        query=bound.query,
         stage=stage.location,
         file_format=traits.file_format,
         keys_in_files=traits.keys_in_files,
         partition_keys=table.partition_keys,
         partitions=stage.partitions,
-        sources=sources,
-        functions=functions,
+        sources=bound.sources,
+        functions=bound.functions,
         comment=table.comment,
         comments={**(_forgotten_comments(workspace, table) if current is not None else {}), **table.comments},
         timezone=table.timezone,
         expectations=table.expectations,
-        # Partitions named by hand make the table as a whole no fresher.
-        data_timestamp=request.schedule_time if request.partitions is None else None,
+        # Partitions named by hand make the table as a whole no fresher than it was found to be.
+        data_timestamp=request.schedule_time if request.partitions is None else found_fresh(workspace, current),
         base=current.snapshot if current is not None else None,
-        settings={name: value for name, value in table.spark.conf.items() if decides_rows(name)},
+        settings=bound.settings,
         allowed=workspace.settings.allowed,
+        recipe=bound.recipe,
     )
 
 

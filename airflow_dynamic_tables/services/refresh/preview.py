@@ -11,6 +11,7 @@ from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.queries.text import variation
 
 MANY_VERSIONS = 1000
 """Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""
@@ -24,7 +25,7 @@ VERSION_SECONDS = 0.00005
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a scheduled refresh at ``schedule_time`` would do."""
+    """What a scheduled refresh at ``schedule_time`` would do; ``unchanged``: and what, while nothing that it reads has moved."""
 
     identifier: str
     freshness_seconds: int
@@ -37,6 +38,7 @@ class TablePlan:
     upstream: tuple[str, ...]
     statement: str
     atomicity: str
+    unchanged: str
 
 
 def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
@@ -57,7 +59,21 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
         upstream=tuple(map(str, table.upstream)),
         statement=statement(table.expanded_query, partitions),
         atomicity=table.atomicity,
+        unchanged=_when_unchanged(table),
     )
+
+
+def _when_unchanged(table: DynamicTable) -> str:
+    if not table.skip_unchanged:
+        return "refreshed: skip_unchanged is false"
+    why = why_it_varies(table)
+    return f"refreshed: {why}" if why else "left out"
+
+
+def why_it_varies(table: DynamicTable) -> str | None:
+    """Why a refresh may give other rows though what it reads stays the same, without a full stop; ``None`` when it does not."""
+    conditions = (expectation.predicate for expectation in table.expectations)
+    return variation(table.expanded_query, filter(None, conditions))
 
 
 def statement(query: str, partitions: PartitionSet) -> str:

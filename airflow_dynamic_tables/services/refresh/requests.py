@@ -33,7 +33,8 @@ class RefreshRequest:
     ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
     ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. With ``since``, so are
     those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
-    :mod:`~airflow_dynamic_tables.services.maintenance.reports`.
+    :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
+    refresh may be left out while nothing moves.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -48,6 +49,7 @@ class RefreshRequest:
     updated: PartitionSet | None = None
     is_reported: bool = False
     since: datetime | None = None
+    is_scheduled: bool = False
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -127,12 +129,15 @@ def _made_up_for(request: RefreshRequest) -> PartitionSet:
     return scheduled_partitions(request.schedule_time, reach, request.table.formatters, request.table.timezone)
 
 
-def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Version | None, now: datetime) -> Skipped | None:
+def overtaken(
+    request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None, now: datetime
+) -> Skipped | None:
     """A refresh of the whole table for an older schedule time would overwrite newer data: skip it.
 
     Data of the future is not newer for a full refresh, which somebody has to ask for.
+
+    :param fresh: up to when the table is fresh.
     """
-    fresh = current.data_timestamp if current is not None else None
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
     if is_ahead(fresh, now) and request.full_refresh:
@@ -145,12 +150,12 @@ def overtaken(request: RefreshRequest, partitions: PartitionSet, current: Versio
     return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 
 
-def not_due(table: DynamicTable, tick: datetime, date: datetime, current: Version | None) -> str | None:
+def not_due(table: DynamicTable, tick: datetime, date: datetime, fresh: datetime | None) -> str | None:
     """Why a run for several tables leaves this one out: its time is a tick of others, and this one is not behind its own.
 
     :param tick: the table's newest one that is not after the date of the run.
+    :param fresh: up to when the table is fresh.
     """
-    fresh = current.data_timestamp if current is not None else None
     if tick == date or fresh is None or fresh < tick:
         return None
     return (

@@ -30,12 +30,12 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
-from airflow_dynamic_tables.services.refresh.attempts import Attempt
 from airflow_dynamic_tables.services.refresh.expectations import check
-from airflow_dynamic_tables.services.refresh.planning import fitting_layout, plan, planned_partitions
+from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_plan, tell_written
+from airflow_dynamic_tables.services.refresh.unchanged import leave_out, remember, what_moved
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -43,6 +43,7 @@ from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages.settling import abort, settle, tell_landed
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.watermarks.growth import Growth
@@ -112,7 +113,8 @@ def run(
 def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     """Take the lease, bind the sources and write the plan beside the stage.
 
-    :return: the attempt, or why there is none: the table is suspended, no partition is asked for, or it is fresher already.
+    :return: the attempt, or why there is none: the table is suspended, no partition is asked for, it is fresher already, or
+        nothing has moved that it is made of.
     :raises UnsupportedError: when the table's refresh mode is not built yet, or its format cannot be staged and nobody
         accepted that.
     :raises ConflictError: when a living owner refreshes some of the same partitions.
@@ -133,6 +135,11 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     partitions = planned_partitions(workspace, request, growth)
     if nothing := _nothing_to_do(request, partitions, growth):
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
+    if request.is_scheduled and growth is None:
+        moved = what_moved(workspace, request, table, partitions)
+        if moved.version is not None and moved.partitions.is_empty:
+            return leave_out(workspace, request, moved, moved.version)
+        log.info("The refresh of %s is not left out: %s.", request.table.identifier, moved.why)
     staged = table.stage(request.token)
     stage = _stage(workspace, request, partitions, staged.begin())
     open_stage(workspace, stage)
@@ -213,12 +220,12 @@ def _planned(
     )
     workspace.ledger.record(refresh)
     leave_mark(workspace, stage.table, table)
-    if skipped := overtaken(request, stage.partitions, current, workspace.now()):
+    if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current), workspace.now()):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     layout, rebuild = fitting_layout(request, table)
     planned = replace(plan(workspace, request, stage, current, (action, reason), growth), layout=layout, rebuild=rebuild)
-    workspace.ledger.update_refresh(stage.token, sources=versions_read(planned))
+    workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)
     write_text(planned.plan_location, planned.to_json(), private=workspace.settings.private_files)
@@ -263,6 +270,7 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     tell_committed(planned, version, steps.seconds)
     if tell_landed(workspace, token, version, _measured(steps, result)):
         trace(Step.COMPLETED, token)
+        remember(workspace, attempt, version)
         supersede(workspace, attempt.stage.table)
     return version
 
@@ -277,8 +285,9 @@ def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -
     What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
     """
     note_undone(workspace, attempt.stage.table, attempt.table)
-    partitions = attempt.stage.partitions
-    if partitions.is_whole and (skipped := overtaken(attempt.request, partitions, attempt.table.current(), workspace.now())):
+    current = attempt.table.current() if attempt.stage.partitions.is_whole else None
+    fresh = fresh_until(workspace, current)
+    if skipped := overtaken(attempt.request, attempt.stage.partitions, current, fresh, workspace.now()):
         raise OvertakenError(skipped.reason.text)
     wrote: RefreshChanges = {
         "rows": result.rows,

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -231,8 +232,7 @@ def _check(
 
 
 def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
-    version = workspace.table(parent.identifier, parent.format).current()
-    return version.data_timestamp if version is not None else None
+    return fresh_until(workspace, workspace.table(parent.identifier, parent.format).current())
 
 
 def _is_lost(workspace: Workspace, parent: Parent, required: datetime, has_given_up: HasGivenUp) -> bool:

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -141,7 +142,7 @@ def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> Table
     said = _said(seen.definition, registered)
     version = workspace.table(identifier, said.format).current()
     last = next(iter(workspace.ledger.list_refreshes(identifier, limit=1)), None)
-    fresh = version.data_timestamp if version else None
+    fresh = fresh_until(workspace, version)
     now = workspace.now()
     lag = now - fresh if fresh else None
     period = said.period

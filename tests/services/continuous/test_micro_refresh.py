@@ -28,12 +28,13 @@ TABLES = """
 defaults: {catalog: lake, database: live}
 dynamic_tables:
 - {name: numbers, freshness: 10 seconds, query: SELECT rand() AS x}
-- {name: child, freshness: 10 seconds, query: SELECT x FROM daily}
+- {name: child, freshness: 10 seconds, skip_unchanged: false, query: SELECT x FROM daily}
 - {name: daily, freshness: 1 day, query: SELECT 1 AS x}
 - name: days
   freshness: 10 seconds
   partitioned_by: [ds]
   options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+  skip_unchanged: false
   query: SELECT '1' AS ds, 1 AS n
 """
 

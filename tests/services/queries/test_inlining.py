@@ -25,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.services.catalogs.views import create_view
 from airflow_dynamic_tables.services.queries.views import inline_views
-from airflow_dynamic_tables.services.refresh.attempts import Attempt
+from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings

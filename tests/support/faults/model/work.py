@@ -19,7 +19,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.formats.hive import stage
 from airflow_dynamic_tables.services.maintenance import sweeping
-from airflow_dynamic_tables.services.refresh.attempts import Attempt
+from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.stages import quarantine

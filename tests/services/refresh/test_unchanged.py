@@ -1,0 +1,331 @@
+"""Scheduled refreshes of which nothing has moved: left out, while every doubt is a reason to refresh."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
+from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
+from airflow_dynamic_tables.services.tables.status import list_tables
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.clock import Clock
+from tests.support.pyarrow_job import write_numbers
+
+NUMBERS = TableIdentifier("lake", "sales", "numbers")
+CHILD = TableIdentifier("lake", "sales", "child")
+MARCH = datetime(2024, 3, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+QUERY = "SELECT sum(n) AS x FROM raw.orders"
+YAML = """
+defaults: {{catalog: lake, database: sales}}
+sources:
+- {{name: raw.orders, format: csv, path: {folder}/orders, schema: n int}}
+dynamic_tables:
+- {{name: numbers, freshness: 1 day, query: "{query}"{more}}}
+- {{name: child, freshness: 1 day, query: SELECT x FROM numbers}}
+"""
+
+
+@dataclass
+class Bench:
+    """One table over a folder of CSV, refreshed by schedule, day after day."""
+
+    workspace: Workspace
+    clock: Clock
+    folder: Path
+    query: str = QUERY
+    more: str = ""
+    day: int = 0
+    jobs: list[RefreshPlan] = field(default_factory=list)
+
+    @property
+    def orders(self) -> Path:
+        return self.folder / "orders"
+
+    def write(self, name: str = "a.csv", text: str = "1\n", age: timedelta = timedelta(hours=1)) -> Path:
+        file = self.orders / name
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(text)
+        stamp = (datetime.now(UTC) - age).timestamp()
+        os.utime(file, (stamp, stamp))
+        return file
+
+    def request(self, table: TableIdentifier = NUMBERS) -> RefreshRequest:
+        path = self.folder / "sales.yaml"
+        path.write_text(YAML.format(folder=self.folder, query=self.query, more=self.more))
+        definitions = load_definitions(path)
+        time, token = MARCH + self.day * DAY, str(uuid4())
+        return RefreshRequest(definitions.tables[table], definitions.sources, time, token, token, is_scheduled=True)
+
+    def next_day(self, **asked: object) -> Version | Skipped:
+        """The refresh of the next day; ``asked`` is what somebody asks for."""
+        self.day += 1
+        self.clock.time = max(self.clock.time, MARCH + self.day * DAY)
+        return run(self.workspace, replace(self.request(), **asked), self.submit)  # type: ignore[arg-type]
+
+    def look(self) -> Moved:
+        """What the refresh of the next day would find."""
+        self.day += 1
+        self.clock.time = max(self.clock.time, MARCH + self.day * DAY)
+        return what_moved(self.workspace, self.request(), self.workspace.table(NUMBERS), WHOLE_TABLE)
+
+    def submit(self, plan: RefreshPlan) -> None:
+        self.jobs.append(plan)
+        write_numbers(plan)
+
+    def fresh(self, table: TableIdentifier = NUMBERS) -> datetime | None:
+        return next(one.fresh_up_to for one in list_tables(self.workspace, {}) if one.identifier == str(table))
+
+
+@pytest.fixture
+def bench(clock: Clock, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
+    settings = Settings(f"sqlite:///{shutil.copy(empty_state, tmp_path)}", f"file://{tmp_path}/warehouse")
+    with open_workspace(settings, clock) as workspace:
+        bench = Bench(workspace, clock, tmp_path)
+        bench.write()
+        yield bench
+
+
+@pytest.fixture
+def made(bench: Bench) -> Bench:
+    """A table that the first day made, and of which nothing has moved since."""
+    assert isinstance(bench.next_day(), Version)
+    return bench
+
+
+def test_nothing_moved_nothing_is_done(made: Bench) -> None:
+    ledger = made.workspace.ledger
+    for _ in range(3):
+        skipped = made.next_day()
+        assert isinstance(skipped, Skipped)
+        assert skipped.reason.code is ReasonCode.UNCHANGED
+        assert "nothing that it reads has moved since version 1: lake.raw.orders (files:" in skipped.reason.text
+    found, first = ledger.list_refreshes(NUMBERS)
+    assert (found.action, found.state, found.schedule_time) == (RefreshAction.NO_DATA, RefreshState.SKIPPED, MARCH + 4 * DAY)
+    assert (found.version, found.data_timestamp) == (1, MARCH + 4 * DAY)
+    assert first.state is RefreshState.SUCCEEDED
+    assert len(made.jobs) == 1
+    assert [stage.token for stage in ledger.list_stages(NUMBERS, tuple(StageState))] == [first.token]
+    assert len(made.workspace.table(NUMBERS).versions()) == 1
+    assert made.fresh() == MARCH + 4 * DAY
+
+
+def test_children_do_not_wait_for_what_has_not_moved(made: Bench) -> None:
+    made.next_day()
+    child = made.request(CHILD)
+    parents = parents_of([NUMBERS], {NUMBERS: made.request().table})
+    assert pending(made.workspace, parents, child.schedule_time) == ()
+    assert pending(made.workspace, parents, child.schedule_time + DAY) != ()
+
+
+def test_what_was_found_holds_for_its_version_alone(made: Bench) -> None:
+    made.next_day()
+    rollback(made.workspace, RollbackRequest(NUMBERS, 1, "back", "me"))
+    assert made.fresh() == MARCH + DAY, "the version that is restored has a token of its own"
+
+
+def test_a_table_that_was_found_to_be_fresh_is_not_refreshed_for_an_earlier_time(made: Bench) -> None:
+    made.next_day()
+    made.next_day()
+    made.day = 1
+    skipped = made.next_day(is_scheduled=False)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason.code is ReasonCode.ALREADY_FRESH
+
+
+def test_partitions_that_somebody_refreshes_take_no_freshness_away(made: Bench) -> None:
+    made.next_day()
+    assert isinstance(made.next_day(is_scheduled=False, partitions=WHOLE_TABLE), Version)
+    assert made.fresh() == MARCH + 2 * DAY
+
+
+def test_an_older_time_takes_nothing_back(made: Bench) -> None:
+    made.next_day()
+    made.next_day()
+    made.day -= 2
+    made.next_day()
+    assert made.fresh() == MARCH + 3 * DAY
+
+
+@pytest.mark.parametrize("asked", [{"is_scheduled": False}, {"is_scheduled": False, "full_refresh": True}])
+def test_what_somebody_asks_for_is_done(made: Bench, asked: dict[str, object]) -> None:
+    assert isinstance(made.next_day(**asked), Version)
+
+
+def _appears(bench: Bench) -> None:
+    bench.write("b.csv")
+
+
+def _goes(bench: Bench) -> None:
+    bench.write("b.csv")
+    bench.next_day()
+    (bench.orders / "b.csv").unlink()
+
+
+def _rewritten(bench: Bench) -> None:
+    bench.write(text="2\n")
+
+
+def _rewritten_and_set_back(bench: Bench) -> None:
+    """As ``cp -p`` and ``rsync -t`` do it."""
+    file = bench.orders / "a.csv"
+    before = file.stat()
+    file.write_text("2\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _linked(bench: Bench) -> None:
+    """Of a link, the file system says when that was made."""
+    target = bench.folder / "target.csv"
+    target.write_text("1\n")
+    (bench.orders / "b.csv").symlink_to(target)
+    bench.next_day()
+    target.write_text("2\n")
+
+
+def _query(bench: Bench) -> None:
+    bench.query = QUERY.replace("sum", "max")
+
+
+def _setting(name: str) -> Callable[[Bench], None]:
+    def change(bench: Bench) -> None:
+        bench.more = f", {name}"
+
+    return change
+
+
+def _failed(bench: Bench) -> None:
+    def fail(_: RefreshPlan) -> None:
+        raise JobFailedError("no")
+
+    bench.day += 1
+    with pytest.raises(JobFailedError):
+        run(bench.workspace, replace(bench.request(), is_scheduled=False), fail)
+
+
+def _restored(bench: Bench) -> None:
+    bench.next_day(is_scheduled=False)
+    rollback(bench.workspace, RollbackRequest(NUMBERS, 1, "back", "me"))
+
+
+def _emptied_by_others(bench: Bench) -> None:
+    store = bench.workspace.catalog("lake").stores()[0]
+    store.tables.load_table(("sales", "numbers")).delete()  # type: ignore[attr-defined]
+
+
+def _made_anew(bench: Bench) -> None:
+    bench.workspace.catalog("lake").drop_table(NUMBERS.path)
+
+
+def _forgotten(bench: Bench) -> None:
+    """Somebody restored an older database of the ledger, say."""
+    version = bench.workspace.table(NUMBERS).current()
+    assert version is not None
+    bench.workspace.ledger.record_source_states(version.token, {})
+
+
+MOVED = {
+    "a file appears": _appears,
+    "a file goes": _goes,
+    "a file is rewritten": _rewritten,
+    "a file is rewritten, and its time set back": _rewritten_and_set_back,
+    "what a link leads to is rewritten": _linked,
+    "query": _query,
+    "timezone": _setting("timezone: Europe/Berlin"),
+    "comment": _setting("comment: new"),
+    "comment of a column": _setting("columns: {x: new}"),
+    "expectations": _setting("expectations: [{not_null: [x]}]"),
+    "row count": _setting("expectations: [{row_count: {max: 9}}]"),
+    "settings that decide": _setting("spark: {conf: {spark.sql.ansi.enabled: 'false'}}"),
+    "turned off": _setting("skip_unchanged: false"),
+    "the last refresh failed": _failed,
+    "rolled back": _restored,
+    "emptied by others": _emptied_by_others,
+    "dropped": _made_anew,
+    "nobody knows what the sources were like": _forgotten,
+}
+
+
+@pytest.mark.parametrize("move", MOVED.values(), ids=MOVED)
+def test_what_moved_is_refreshed(made: Bench, move: Callable[[Bench], None]) -> None:
+    move(made)
+    moved = made.look()
+    assert moved.partitions.is_whole, moved.why
+
+
+@pytest.mark.parametrize("setting", ["tags: [a]", "schedule: '0 6 * * *'", "retries: 3", "spark: {driver_memory: 4g}"])
+def test_settings_that_decide_no_row_do_not_count(made: Bench, setting: str) -> None:
+    made.more = f", {setting}"
+    moved = made.look()
+    assert moved.partitions.is_empty, moved.why
+
+
+@pytest.mark.parametrize("query", ["SELECT n AS x, rand() AS r FROM raw.orders", "SELECT now() AS x FROM raw.orders"])
+def test_queries_that_give_other_rows_are_never_left_out(bench: Bench, query: str) -> None:
+    bench.query = query
+    assert isinstance(bench.next_day(), Version)
+    assert isinstance(bench.next_day(), Version)
+
+
+def test_an_expectation_that_looks_at_the_clock_is_asked_again(bench: Bench) -> None:
+    bench.more = ", expectations: [{name: old, predicate: 'x < year(now())', action: drop}]"
+    assert isinstance(bench.next_day(), Version)
+    assert isinstance(bench.next_day(), Version)
+
+
+def test_a_file_that_was_just_written_may_change_once_more(bench: Bench) -> None:
+    bench.write("b.csv", age=timedelta())
+    assert isinstance(bench.next_day(), Version)
+    bench.write("b.csv")
+    assert isinstance(bench.next_day(), Version)
+    assert isinstance(bench.next_day(), Skipped)
+
+
+def test_a_file_of_the_future_is_never_settled(bench: Bench) -> None:
+    bench.write("b.csv", age=-DAY)
+    assert isinstance(bench.next_day(), Version)
+    assert isinstance(bench.next_day(), Version)
+
+
+def test_a_clock_that_is_behind_sees_too_little(made: Bench) -> None:
+    made.day += 1
+    made.clock.time = MARCH + made.day * DAY - timedelta(seconds=1)
+    assert isinstance(run(made.workspace, made.request(), made.submit), Version)
+
+
+def test_a_source_that_is_away_fails_as_ever(made: Bench) -> None:
+    (made.orders / "a.csv").unlink()
+    made.orders.rmdir()
+    with pytest.raises(Exception, match="there is nothing at"):
+        made.next_day()
+    last = made.workspace.ledger.list_refreshes(NUMBERS)[0]
+    assert last.state is RefreshState.FAILED
+
+
+def test_a_child_is_left_out_while_its_parent_is(made: Bench) -> None:
+    assert isinstance(run(made.workspace, made.request(CHILD), made.submit), Version)
+    made.next_day()
+    assert isinstance(run(made.workspace, made.request(CHILD), made.submit), Skipped)
+    made.write("b.csv")
+    made.next_day()
+    assert isinstance(run(made.workspace, made.request(CHILD), made.submit), Version)
