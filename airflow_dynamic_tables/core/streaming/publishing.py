@@ -61,7 +61,13 @@ def read_after(batch: Batch, read: Mapping[str, str], published: PartitionSet, f
     :param read: the fingerprints before.
     """
     after = {} if published.is_whole else dict(read)
+    known = PartitionSet.of(map(_plain, published))
     for one in batch.readable:
-        if published.is_whole or all(published.covers(spec) for spec in partitions_of(one, formatters)):
+        if published.is_whole or all(known.covers(_plain(spec)) for spec in partitions_of(one, formatters)):
             after[one.name] = one.fingerprint or EMPTY
     return after
+
+
+def _plain(spec: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The same without leading zeros: a key that is a number has none, whatever the formatter writes."""
+    return {key: str(int(value)) if value is not None and value.isdecimal() else value for key, value in spec.items()}

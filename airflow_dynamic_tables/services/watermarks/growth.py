@@ -89,6 +89,8 @@ class Growth:
         if self.obstacle is not None:
             raise UpstreamError(f"{self.obstacle}; it is read when that is over.")
         partitions = self.read_now(name)
+        if not partitions and growth.read:
+            raise UpstreamError(f"Every partition of {name} that was read is gone; look whether its files are in reach.")
         if not partitions and growth.binding.schema is None:
             raise UpstreamError(f"{name} has no partition yet that is whole: {self.why_waiting or 'nothing is there'}.")
         whole = replace(growth.batch, readable=partitions)

@@ -13,7 +13,6 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.data_files import is_hidden, partition_name, partition_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSpec, describe
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -96,8 +95,6 @@ def _name_of(file: str, base: str | None, keys: Sequence[str], values: Mapping[s
 def _below(root: str, keys: Sequence[str]) -> dict[str, PartitionFolder]:
     """The folders whose names tell values of all keys, in whatever order the folders have those."""
     top = plain_path(root)
-    if not exists(root):
-        raise CatalogUnavailableError(f"{root} is not there.")
     inside: dict[str, list[Entry]] = {}
     for entry in list_entries(root):
         names = entry.path.rstrip("/")[len(top) + 1 :].split("/")

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.streaming.batches import SeenPartition, choose,
 from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
 from airflow_dynamic_tables.core.streaming.publishing import partitions_of, read_after, to_publish
 from airflow_dynamic_tables.core.streaming.watermarks import PartitionOrder, PartitionWatermark
-from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 
 DAY = datetime(2021, 3, 19)
 KEYS = ("pt_day", "pt_hour")
@@ -143,6 +143,12 @@ def test_a_table_without_time_partitions_is_made_anew_by_every_new_one() -> None
     assert table.turn(hour(10)) == []
     assert table.turn(hour(10), hour(11)) == [""]
     assert table.turn(hour(11)) == []
+
+
+def test_keys_that_are_numbers_have_no_leading_zeros() -> None:
+    batch = choose([hour(9)], {}, WATERMARK, None)
+    published = PartitionSet.of([{"ds": "2021-03-19", "hh": "9"}])  # as a column of type int spells it
+    assert read_after(batch, {}, published, HOURLY) == {"pt_day=2021-03-19/pt_hour=09": "f"}
 
 
 def test_order_of_making_and_first_one_to_read() -> None:

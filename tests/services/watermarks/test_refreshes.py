@@ -213,6 +213,19 @@ def test_what_is_asked_for_by_hand_takes_nothing_from_the_batches(growing: Growi
     assert growing.rows() == {"10": [10, 100], "11": [11], "12": [12]}
 
 
+def test_a_source_out_of_reach_is_no_empty_one(growing: Growing) -> None:
+    growing.hour(10, [10])
+    growing.turn()
+    growing.folder.rename(growing.folder.parent / "elsewhere")
+    with pytest.raises(ConfigurationError, match="there is nothing at"):
+        growing.turn()
+    growing.folder.mkdir()
+    assert "no partition is complete that the table does not have" in growing.turn()
+    with pytest.raises(UpstreamError, match="that was read is gone"):
+        growing.turn(full_refresh=True)
+    assert growing.rows() == {"10": [10]}
+
+
 def test_a_rollback_goes_on_from_what_that_version_had_read(growing: Growing) -> None:
     growing.hour(10, [10])
     growing.turn()
