@@ -215,6 +215,21 @@ def test_a_broken_definition_hides_no_other_table(dynamic_tables: Run, project: 
     assert dynamic_tables("plan", "total", "-o", "json").code == 0
 
 
+def test_plan_says_what_a_turn_of_a_continuous_table_is_and_why(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(
+        "dynamic_tables:\n- {name: live, freshness: 10 seconds, query: SELECT 1 AS x}\n"
+        "- {name: said, freshness: 10 seconds, continuous: {strategy: micro-refresh}, query: SELECT 1 AS x}\n"
+        "- {name: daily, freshness: 1 day, query: SELECT 1 AS x}\n"
+    )
+    plans = json.loads(dynamic_tables("plan", "-o", "json").out)
+    assert {plan["identifier"].split(".")[2]: (plan["strategy"], plan["strategy_reason"]) for plan in plans} == {
+        "live": ("micro-refresh", "every source has files, and nothing has to be kept between two batches"),
+        "said": ("micro-refresh", "strategy micro-refresh is declared"),
+        "daily": (None, None),
+    }
+    assert "strategy micro-refresh is declared" in dynamic_tables("plan", "said").out
+
+
 def test_schema_accepts_what_is_sound(dynamic_tables: Run, project: Path) -> None:
     ran = dynamic_tables("schema")
     assert ran.code == 0

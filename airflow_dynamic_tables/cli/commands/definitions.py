@@ -6,9 +6,10 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope, threshold
@@ -19,6 +20,7 @@ from airflow_dynamic_tables.definitions.declarations.file import definitions_sch
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
+from airflow_dynamic_tables.services.continuous.strategies import choose
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
 from airflow_dynamic_tables.services.settings import allowed_in
 
@@ -76,7 +78,7 @@ def plan_and_look(arguments: Namespace, look: Callable[[Sequence[DynamicTable]],
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     now = datetime.now(UTC)
-    plans = [preview(table, schedule_time(table, arguments.schedule_time, now)) for table in tables]
+    plans = [_planned(table, defined, schedule_time(table, arguments.schedule_time, now)) for table in tables]
     if arguments.output != "table":
         output.listing(plans, arguments.output)
     elif not arguments.tables:
@@ -87,3 +89,10 @@ def plan_and_look(arguments: Namespace, look: Callable[[Sequence[DynamicTable]],
             output.record(planned, "table")
     look(tables)
     return OK if sound or arguments.tables else FAILED
+
+
+def _planned(table: DynamicTable, defined: Definitions, at: datetime) -> Mapping[str, Any]:
+    """What a refresh at that time would do; of a table in continuous mode also what a turn is, and why."""
+    choice = choose(table, defined.sources) if table.is_continuous else None
+    strategy = {"strategy": choice and choice.strategy, "strategy_reason": choice and choice.reason}
+    return {**output.items(preview(table, at)), **strategy}
