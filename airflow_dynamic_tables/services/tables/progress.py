@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +87,4 @@ def _moved(version: str, now: SourceState) -> bool | None:
 
 def paces_of(refreshes: Iterable[Refresh]) -> tuple[Pace, ...]:
     """Those of the refreshes that made a version."""
-    return tuple(pace_of(refresh) for refresh in refreshes if refresh.version is not None)
+    return tuple(pace_of(refresh) for refresh in refreshes if refresh.state is RefreshState.SUCCEEDED)

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 class TableStatus:
     """One dynamic table at a glance.
 
-    ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_up_to`` is the time up to which it
+    ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_until`` is the time up to which it
     holds what its sources had. ``lag_seconds`` is how far that lies behind now, ``allowed_lag_seconds`` how far it may at this
     time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
     while the table has no version.
@@ -41,7 +41,7 @@ class TableStatus:
     job_state: str | None
     version: int | None
     data_timestamp: datetime | None
-    fresh_up_to: datetime | None
+    fresh_until: datetime | None
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
@@ -157,7 +157,7 @@ def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> Table
         job_state=registered.refresh_handler.job_state.value if registered else None,
         version=version.number if version else None,
         data_timestamp=version.data_timestamp if version else None,
-        fresh_up_to=fresh,
+        fresh_until=fresh,
         lag_seconds=int(lag.total_seconds()) if lag is not None else None,
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
         late=lag > allowed if lag is not None and allowed is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.progress import SourcePosition, positions_of
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, show_table
@@ -50,6 +51,7 @@ def write_orders(folder: Path, ds: str) -> None:
     day = folder / "orders" / f"ds={ds}"
     day.mkdir(parents=True)
     pq.write_table(pa.table({"x": [1, 2]}), day / "part.parquet")
+    os.utime(day / "part.parquet", (0, 0))  # what was written just now may be written once more
 
 
 def refresh(workspace: Workspace, definitions: Definitions, name: TableIdentifier, at: datetime = MARCH) -> Version:
@@ -73,12 +75,27 @@ def test_a_table_is_late_when_its_next_refresh_should_have_ended(
     clock.time = MARCH + timedelta(hours=47, minutes=59)
     fine = status()
     assert (fine.freshness_seconds, fine.lag_seconds, fine.allowed_lag_seconds, fine.late) == (86_400, 172_740, 172_740, False)
-    assert fine.fresh_up_to == fine.data_timestamp == MARCH
+    assert fine.fresh_until == fine.data_timestamp == MARCH
     clock.time = MARCH + timedelta(hours=48)
     late = status()
     assert (late.lag_seconds, late.allowed_lag_seconds, late.late) == (172_800, 86_400, True)
     refresh(workspace, definitions, NUMBERS, MARCH + timedelta(days=2))
     assert (status().lag_seconds, status().late) == (0, False)
+
+
+def test_a_look_at_which_nothing_had_moved_makes_a_table_fresher(
+    workspace: Workspace, clock: Clock, definitions: Definitions
+) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    clock.time = MARCH + timedelta(days=3)
+    assert show_table(workspace, NUMBERS).status.late
+    request = RefreshRequest(definitions.tables[NUMBERS], definitions.sources, clock.time, "looked", "test")
+    assert isinstance(run(workspace, request, lambda plan: pytest.fail(f"submitted {plan}")), Skipped)
+    shown = show_table(workspace, NUMBERS)
+    assert (shown.status.version, shown.status.data_timestamp, shown.status.fresh_until) == (1, MARCH, clock.time)
+    assert (shown.status.lag_seconds, shown.status.late) == (0, False)
+    assert [pace.version for pace in shown.pace] == [1], "what writes nothing has no pace"
 
 
 def test_a_table_that_is_refreshed_all_the_time_is_late_after_two_freshnesses(
