@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_la
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_plan, tell_written
-from airflow_dynamic_tables.services.refresh.unchanged import leave_out, remember, what_moved
+from airflow_dynamic_tables.services.refresh.unchanged import left_out, remember
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -133,13 +133,10 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
     partitions = planned_partitions(workspace, request, growth)
+    if (unchanged := left_out(workspace, request, table, partitions, growth)) is not None:
+        return unchanged
     if nothing := _nothing_to_do(request, partitions, growth):
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
-    if request.is_scheduled and growth is None:
-        moved = what_moved(workspace, request, table, partitions)
-        if moved.version is not None and moved.partitions.is_empty:
-            return leave_out(workspace, request, moved, moved.version)
-        log.info("The refresh of %s is not left out: %s.", request.table.identifier, moved.why)
     staged = table.stage(request.token)
     stage = _stage(workspace, request, partitions, staged.begin())
     open_stage(workspace, stage)

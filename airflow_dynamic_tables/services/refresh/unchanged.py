@@ -20,6 +20,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, bin
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.tables.freshness import stretch
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -41,14 +42,38 @@ class _MovedError(Exception):
     """Something has moved, or may have; the message says what."""
 
 
-def what_moved(workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet) -> Moved:
+def left_out(
+    workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet, growth: Growth | None
+) -> Skipped | None:
+    """Leave a scheduled refresh out, and say so in the history; ``None`` when it has to be done, or somebody asked for it.
+
+    :param asked: the partitions that it would replace.
+    :param growth: the sources that have a watermark: of time partitions that alone says which have to be made.
+    """
+    by_watermark = growth is not None and bool(request.table.formatters)
+    if not request.is_scheduled or (growth is not None and growth.obstacle is not None) or (by_watermark and not asked.is_empty):
+        return None
+    if by_watermark:
+        moved = Moved(NO_PARTITIONS, f"no partition is complete that the table does not have: {growth}", table.current())
+    else:
+        moved = what_moved(workspace, request, table, asked, growth)
+    if moved.version is not None and moved.partitions.is_empty:
+        return leave_out(workspace, request, moved, moved.version)
+    log.info("The refresh of %s is not left out: %s.", request.table.identifier, moved.why)
+    return None
+
+
+def what_moved(
+    workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet, growth: Growth | None = None
+) -> Moved:
     """Which of the partitions that a scheduled refresh would replace have to be replaced. Only looks, and needs no Spark.
 
     :param asked: those that it would replace, see :func:`~airflow_dynamic_tables.services.refresh.planning.planned_partitions`.
+    :param growth: the sources that have a watermark.
     """
     try:
         version, refresh = _made_last(workspace, request, table)
-        bound = _bound(workspace, request, asked)
+        bound = _bound(workspace, request, asked, growth)
         if refresh.recipe != bound.recipe:
             raise _MovedError("its definition changed, or what that calls")
         return Moved(NO_PARTITIONS, _still(workspace, table, refresh, bound, asked), version)
@@ -122,12 +147,12 @@ def _made_last(workspace: Workspace, request: RefreshRequest, table: LakeTable) 
     return version, refresh
 
 
-def _bound(workspace: Workspace, request: RefreshRequest, asked: PartitionSet) -> Bound:
+def _bound(workspace: Workspace, request: RefreshRequest, asked: PartitionSet, growth: Growth | None) -> Bound:
     """What the query reads now.
 
     :raises _MovedError: when the same rows might become others.
     """
-    bound = bind(workspace, request, asked)
+    bound = bind(workspace, request, asked, growth)
     if why := why_it_varies(bound.table):
         raise _MovedError(why)
     return bound

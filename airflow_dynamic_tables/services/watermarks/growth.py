@@ -130,11 +130,15 @@ def _restricted(binding: SourceBinding, view: str, names: set[str], after: Mappi
     partition = partition_names(binding)
     parts = (replace(part, files=tuple(file for file in part.files if partition[file] in names)) for part in binding.parts)
     version = f"partitions:{hashlib.sha256(repr(sorted(after.items())).encode()).hexdigest()[:16]}"
+    state = binding.state
+    if state is not None:
+        unsettled = tuple(name for name in state.unsettled if name in names)
+        state = replace(state, version=version, partitions=dict(after), unsettled=unsettled)
     return replace(
         binding,
         view=view,
         version=version,
         files=tuple(file for file in binding.files if partition[file] in names),
         parts=tuple(part for part in parts if part.files),
-        state=replace(binding.state, version=version, partitions=dict(after)) if binding.state is not None else None,
+        state=state,
     )

@@ -213,6 +213,37 @@ def test_what_is_asked_for_by_hand_takes_nothing_from_the_batches(growing: Growi
     assert growing.rows() == {"10": [10, 100], "11": [11], "12": [12]}
 
 
+def test_a_look_that_finds_nothing_new_makes_the_table_fresher(growing: Growing, clock: Clock) -> None:
+    """One line in the history, however often, and no version."""
+    growing.hour(10, [10])
+    growing.turn(is_scheduled=True)
+    for minutes in (1, 2):
+        clock.time = NOW + timedelta(minutes=minutes)
+        assert "no partition is complete" in growing.turn(is_scheduled=True, schedule_time=clock.time)
+    history = growing.workspace.ledger.list_refreshes(PER_HOUR)
+    assert [(refresh.action, refresh.data_timestamp) for refresh in history] == [("NO_DATA", clock.time), ("INITIALIZE", NOW)]
+    growing.hour(11, [11])
+    assert growing.turn(is_scheduled=True, schedule_time=clock.time) == ["11"]
+
+
+def test_a_table_without_time_partitions_is_made_of_whole_ones(growing: Growing) -> None:
+    growing.defined("{file: _SUCCESS}")
+    table = replace(growing.request.table, formatters={}, options={})
+    growing.request = replace(growing.request, table=table, is_scheduled=True)
+    settled(growing.hour(10, [10]))
+    growing.hour(11, [11], whole=False)
+    assert growing.turn() == ["whole"]
+    assert "nothing that it reads has moved" in growing.turn()
+    settled(growing.hour(11))
+    assert growing.turn() == ["whole"]
+    assert growing.rows() == {"10": [10], "11": [11]}
+
+
+def settled(folder: Path) -> None:
+    """Let all of a folder have been written long before anybody looks."""
+    changed(folder, NOW - timedelta(days=1))
+
+
 def test_a_source_out_of_reach_is_no_empty_one(growing: Growing) -> None:
     growing.hour(10, [10])
     growing.turn()
