@@ -34,7 +34,7 @@ from airflow_dynamic_tables.services.refresh.expectations import check
 from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
-from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_plan, tell_written
+from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
 from airflow_dynamic_tables.services.refresh.unchanged import left_out, remember
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
@@ -203,6 +203,7 @@ def _planned(
     action, reason = action_of(request, stage.partitions, current)
     if growth is not None:
         reason = replace(reason, text=f"{reason.text}; {growth}")
+        tell_growth(growth)
     refresh = Refresh(
         token=stage.token,
         table=stage.table,

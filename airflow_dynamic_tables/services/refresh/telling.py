@@ -8,11 +8,21 @@ from collections.abc import Mapping
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 
 log = logging.getLogger(__name__)
 
 _MOST_EMPTY = 10
 """How many empty partitions are named: a backfill of years would fill the log."""
+
+
+def tell_growth(growth: Growth) -> None:
+    """What of sources with a watermark came late, and what is there no more."""
+    if growth.late:
+        log.warning("%s partitions came, or changed, after their time was over: %s", len(growth.late), ", ".join(growth.late))
+    for name, one in growth.sources.items():
+        if one.batch.gone:
+            log.info("%s partitions of %s are gone; rows of them stay: %s", len(one.batch.gone), name, ", ".join(one.batch.gone))
 
 
 def tell_plan(planned: RefreshPlan) -> None:

@@ -147,7 +147,7 @@ def test_hours_come_in_order_and_none_by_half(growing: Growing) -> None:
     assert growing.rows() == {"10": [10], "11": [11], "12": [12]}
 
 
-def test_late_files_are_never_dropped(growing: Growing) -> None:
+def test_late_files_are_never_dropped(growing: Growing, caplog: pytest.LogCaptureFixture) -> None:
     growing.hour(10, [10])
     growing.hour(12, [12])
     assert growing.turn() == ["10", "12"]
@@ -155,6 +155,7 @@ def test_late_files_are_never_dropped(growing: Growing) -> None:
     growing.hour(11, [11])
     assert growing.turn() == ["10", "11"]
     assert "2 late: pt_day=2021-03-19/pt_hour=10 of lake.raw.events" in growing.reason
+    assert "2 partitions came, or changed, after their time was over: pt_day=2021-03-19/pt_hour=10 of" in caplog.text
     assert growing.rows() == {"10": [10, 100], "11": [11], "12": [12]}
 
 
