@@ -20,6 +20,7 @@ from pathlib import Path
 from demo_hive import running_metastore, write_hive_dags
 from demo_home import BIN, DAGS, DATA, HOME, LOGS, SCALE, environment, settings, yesterday
 from demo_postgres import airflow_database
+from demo_spark import warm_spark
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -69,6 +70,7 @@ def run(home: Path, dags: Path) -> None:
     environ = environment(settings(home, dags))
     os.environ.update({name: environ[name] for name in ("AIRFLOW_HOME", "PATH")})
     with ExitStack() as stack:
+        stack.enter_context(warm_spark(environ))
         with step("airflow db migrate"):
             environ |= stack.enter_context(airflow_database(home))
             airflow("db-migrate", environ, "db", "migrate")
@@ -81,6 +83,9 @@ def run(home: Path, dags: Path) -> None:
     with open_workspace(embedded_settings(environ, find_catalogs_file(definitions))) as workspace:
         for table in tables:
             report(workspace, table)
+        spark = [seconds for table in tables for seconds in spark_seconds(workspace, table)]
+    if len(spark) > 1:
+        console.print(f"\nSpark took {spark[0]:.1f} s for the first table, cold, and {spark[-1]:.1f} s for the last one, warm.")
     console.print(f"\n[bold green]{len(tables)} dynamic tables are fresh[/] after {time.monotonic() - started:.0f} s. What next:")
 
 
@@ -105,6 +110,12 @@ def airflow(name: str, environ: dict[str, str], *arguments: str) -> None:
         console.print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-15:]), markup=False)
         console.print(f"[bold red]airflow {' '.join(arguments)} failed[/]; the whole log is in {log}")
         sys.exit(1)
+
+
+def spark_seconds(workspace: Workspace, table: DynamicTable) -> list[float]:
+    """How long Spark took for the refresh of a table just now; nothing, when there was nothing to refresh."""
+    latest = next(iter(workspace.ledger.list_refreshes(table.identifier, limit=1)), None)
+    return [latest.seconds["spark"]] if latest and latest.version and "spark" in latest.seconds else []
 
 
 def report(workspace: Workspace, table: DynamicTable) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from airflow_dynamic_tables.clients.processes import machine
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".demo"
 DATA = HOME / "tpch"
@@ -18,6 +20,11 @@ DAGS = ROOT / "dags"
 BIN = Path(sys.executable).parent
 SCALE = 0.01
 """TPC-H scale factor of the demo's data; 1 is about 1 GB."""
+
+WARM = {"conn_type": "spark_connect", "host": "local"}
+"""The Airflow connection to the Spark server of this machine; a task that finds none starts it."""
+COLD = {"conn_type": "spark", "host": "local[*]"}
+"""The one to spark-submit, for a machine that cannot have such a server."""
 
 
 def yesterday() -> date:
@@ -32,7 +39,7 @@ def settings(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(WARM if machine() else COLD),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 

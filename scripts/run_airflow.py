@@ -24,6 +24,7 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 from demo_home import BIN, DATA, HOME, LOGS, SCALE, environment, settings, write_shell_file, yesterday
 from demo_postgres import airflow_database
+from demo_spark import warm_spark
 from rich.console import Console
 from tpch import write_tpch
 
@@ -74,7 +75,7 @@ def _serve(database: dict[str, str]) -> NoReturn:
     migrate = [str(BIN / "airflow"), "db", "migrate"]
     with (LOGS / "db-migrate.log").open("wb") as log:
         subprocess.run(migrate, env=environ, stdout=log, stderr=subprocess.STDOUT, check=True)
-    with _running(environ) as processes:
+    with warm_spark(environ), _running(environ) as processes:
         _until_up(port, processes)
         _say_where(port)
         while True:

@@ -145,7 +145,8 @@ COMMANDS: tuple[Command | Group, ...] = (
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
             Argument(
                 ("--master",),
-                "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else local[*])",
+                "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
+                "'dynamic-tables spark start' if it runs, else local[*])",
                 {"metavar": "URL"},
             ),
             *STATE,

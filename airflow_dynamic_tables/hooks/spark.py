@@ -7,6 +7,9 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
+_LOCAL = "local"
+"""The host of a connection to the Spark server of this machine, as ``local[*]`` is that of one to a Spark without server."""
+
 
 def spark_connection(conn_id: str) -> Connection:
     """The connection.
@@ -20,6 +23,11 @@ def spark_connection(conn_id: str) -> Connection:
             f"Spark connection {conn_id!r} does not exist; create it, for example with: "
             f"airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'"
         ) from error
+
+
+def is_local_server(connection: Connection) -> bool:
+    """Whether it leads to the Spark server of this machine, which is started when it does not run."""
+    return bool(connection.conn_type == SparkConnectHook.conn_type and connection.host == _LOCAL)
 
 
 def connect_url(connection: Connection) -> str | None:

@@ -35,13 +35,14 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
-from airflow_dynamic_tables.hooks.spark import connect_url, spark_connection
+from airflow_dynamic_tables.hooks.spark import connect_url, is_local_server, spark_connection
 from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
+from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_submit import job_failure, submit_failure
@@ -235,6 +236,10 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         :raises ConfigurationError: when one is missing.
         """
         connection = spark_connection(self._conn_id)
+        if is_local_server(connection):
+            installation = self.catalog_hook().settings().database_url
+            self._runner = LocalServerRunner(self._spark_settings(), installation, self._say)
+            return
         if url := connect_url(connection):
             self._runner = runner_for(self._spark_settings(), url, self._say)
             return

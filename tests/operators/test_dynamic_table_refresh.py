@@ -279,6 +279,13 @@ def test_an_unknown_spark_connection_does_not_become_yarn(home: Path) -> None:
     )
 
 
+def test_a_connection_to_the_server_of_this_machine_starts_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LOCAL", '{"conn_type": "spark_connect", "host": "local"}')
+    error = failure_of(operator_of(home, "parent"))  # this machine's spark-submit ends at once
+    assert str(error).startswith("The Spark server did not start; its log is in")
+    assert not isinstance(error, AirflowFailException), "another try may find a server"
+
+
 def test_a_missing_java(home: Path) -> None:
     error = failure_of(operator_of(home, env_vars={"JAVA_HOME": "/no/java"}))
     assert str(error).startswith("There is no java in JAVA_HOME (/no/java); Spark needs Java")

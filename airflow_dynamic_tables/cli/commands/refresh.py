@@ -9,7 +9,7 @@ import socket
 import sys
 from _thread import interrupt_main
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Event
@@ -19,12 +19,15 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import settings_of, workspace_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
+from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
@@ -79,14 +82,30 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     )
 
 
-def _spark_address(master: str | None) -> str:
-    """Where Spark is: ``--master``, or else the server that ``SPARK_REMOTE`` names, or else this machine.
+def _spark(settings: SparkSettings, arguments: Namespace, on_line: Callable[[str], None]) -> Runner:
+    """What runs the job: what was asked for, else the Spark server of this machine if there is one, else spark-submit."""
+    if address := _spark_address(arguments.master):
+        return runner_for(settings, address, on_line)
+    installation = settings_of(arguments).database_url
+    if is_there(installation):
+        try:
+            runner = LocalServerRunner(settings, installation, on_line)
+        except ConfigurationError as error:
+            print(f"By spark-submit, and not on the Spark server of this machine: {error}", file=sys.stderr)
+        else:
+            print("On the Spark server of this machine; --master 'local[*]' is without it.", file=sys.stderr)
+            return runner
+    return runner_for(settings, "local[*]", on_line)
+
+
+def _spark_address(master: str | None) -> str | None:
+    """Where Spark shall be: ``--master``, or else the server that ``SPARK_REMOTE`` names; ``None`` when nobody says.
 
     :raises ConfigurationError: when a token stands on the command line, where every user of the machine reads it.
     """
     if master is None:
         remote = os.environ.get("SPARK_REMOTE", "")
-        return remote if remote.startswith(CONNECT_SCHEME) else "local[*]"
+        return remote if remote.startswith(CONNECT_SCHEME) else None
     if master.startswith(CONNECT_SCHEME) and ";" in master:
         raise ConfigurationError(
             "--master takes no token, because others see command lines; set SPARK_REMOTE to the whole address, or "
@@ -99,7 +118,7 @@ def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, pr
     lost = Event()
     # Spark's log is for --debug; when the job fails, its last words are in the error.
     on_line = progress.line if arguments.debug else lambda _line: None
-    runner = runner_for(request.table.spark, _spark_address(arguments.master), on_line)
+    runner = _spark(request.table.spark, arguments, on_line)
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from airflow_dynamic_tables.clients.processes import Process, wait_until_gone
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
+from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
 from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder, private_file
 from airflow_dynamic_tables.runners.local.health import answered_version
@@ -90,7 +90,8 @@ def start(folder: ServerFolder, options: Options, answer_seconds: float = ANSWER
     """Start the server, or find the one that runs; one that does not answer is ended first.
 
     :return: the server, and whether it was started now.
-    :raises ConfigurationError: when this machine lacks what it takes, or the server does not come up.
+    :raises ConfigurationError: when this machine lacks what it takes.
+    :raises JobFailedError: when the server does not come up.
     :raises ConflictError: when somebody else starts or stops it all the while.
     """
     with folder.locked(START_SECONDS):
@@ -103,7 +104,7 @@ def start(folder: ServerFolder, options: Options, answer_seconds: float = ANSWER
         for _ in range(_PORTS):
             if started := _started(folder, options):
                 return started, True
-    raise ConfigurationError(f"The Spark server found no free port; its log is in {folder.log}.")
+    raise JobFailedError(f"The Spark server found no free port; its log is in {folder.log}.")
 
 
 def stop(folder: ServerFolder) -> bool:
@@ -154,8 +155,9 @@ def _started(folder: ServerFolder, options: Options) -> Server | None:
             time.sleep(_POLL_SECONDS)
         if folder.process() is None and not _is_free(port):
             return None
-        words = " | ".join(folder.log.read_text(errors="replace").splitlines()[-_LAST_WORDS:])
-        raise ConfigurationError(f"The Spark server did not start; its log is in {folder.log}. It ends with: {words}")
+        tail = "\n".join(folder.log.read_text(errors="replace").splitlines()[-_LAST_WORDS:])
+        words = " | ".join(tail.splitlines())
+        raise JobFailedError(f"The Spark server did not start; its log is in {folder.log}. It ends with: {words}", log_tail=tail)
     except BaseException:
         _end(folder, seconds=0)
         raise
@@ -196,10 +198,12 @@ def _arguments(folder: ServerFolder, server: Server) -> list[str]:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "blocks"),
     }
+    # Artifacts of clients go into Java's temporary folder, which else is open to everybody.
+    temporary = f'"-Djava.io.tmpdir={work}"'
     memory = () if options.driver_memory is None else ("--driver-memory", options.driver_memory)
     return [
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "dynamic-tables"),
-        *("--master", options.master, *memory),
+        *("--master", options.master, "--driver-java-options", temporary, *memory),
         *(text for key, value in conf.items() for text in ("--conf", f"{key}={value}")),
         "spark-internal",
     ]
