@@ -237,8 +237,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         """
         connection = spark_connection(self._conn_id)
         if is_local_server(connection):
-            installation = self.catalog_hook().settings().database_url
-            self._runner = LocalServerRunner(self._spark_settings(), installation, self._say)
+            self._runner = LocalServerRunner(self._spark_settings(), self.catalog_hook().settings().database_url, self._say)
             return
         if url := connect_url(connection):
             self._runner = runner_for(self._spark_settings(), url, self._say)

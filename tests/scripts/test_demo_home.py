@@ -27,7 +27,7 @@ def test_airflow_in_another_shell_is_the_demos(tmp_path: Path, monkeypatch: pyte
     assert ran.returncode == 0, ran.stderr
     folder, examples, connection = ran.stdout.splitlines()[:3]
     assert (folder, examples) == (str(dags), "False")
-    assert "local[*]" in connection
+    assert "spark_connect" in connection
     assert (home / "airflow").is_dir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert sys.executable.startswith(str(demo_home.BIN))
