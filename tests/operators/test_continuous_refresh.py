@@ -19,7 +19,10 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
+from airflow_dynamic_tables.services.continuous.loop import Halt
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.tables.suspending import resume, suspend
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -147,3 +150,29 @@ def test_a_loop_keeps_half_of_the_time_that_a_timeout_leaves_it(tmp_path: Path) 
     definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
     operator = ContinuousRefreshOperator(task_id="refresh", table="a.b.live", definitions=definitions)
     assert operator._hold() == timedelta(minutes=20)
+
+
+def test_a_suspended_table_keeps_its_task_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", AirflowDags(CONTINUOUS), raising=False)
+    (tmp_path / "tables.yaml").write_text("dynamic_tables: [{name: a.b.live, freshness: 1 minute, query: SELECT 1 AS x}]")
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
+    operator = ContinuousRefreshOperator(
+        task_id="refresh", table="a.b.live", definitions=definitions, definitions_path=tmp_path / "tables.yaml"
+    )
+    (table,) = definitions.tables.values()
+    with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
+        monkeypatch.setenv("DYNAMIC_TABLES_CACHE", "")
+        halt = operator._halt({"ti": SimpleNamespace(dag_id=table.workflow_id)}, workspace)
+        create(workspace, table)
+        assert halt() is None
+        suspend(workspace, table.identifier)
+        assert halt() == Halt("a.b.live is suspended; resume it to refresh again")
+        resume(workspace, table.identifier)
+        assert halt() is None
+        text = (tmp_path / "tables.yaml").read_text()
+        (tmp_path / "tables.yaml").write_text(text.replace("freshness", "freshnes"))
+        assert halt() == Halt("the definition of a.b.live is gone, or has mistakes")
+        (tmp_path / "tables.yaml").write_text(f"# moved\n{text}")
+        assert halt() is None
+        (tmp_path / "tables.yaml").write_text(text.replace("1 AS x", "2 AS x"))
+        assert halt() == Halt("its definition changed", ends=True)
