@@ -162,7 +162,8 @@ def test_a_suspended_table_keeps_its_task_waiting(tmp_path: Path, monkeypatch: p
     (table,) = definitions.tables.values()
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
         monkeypatch.setenv("DYNAMIC_TABLES_CACHE", "")
-        halt = operator._halt({"ti": SimpleNamespace(dag_id=table.workflow_id)}, workspace)
+        context: Any = {"ti": SimpleNamespace(dag_id=table.workflow_id)}
+        halt = operator._halt(context, workspace)
         create(workspace, table)
         assert halt() is None
         suspend(workspace, table.identifier)
