@@ -68,8 +68,7 @@ def choose(
     :param reached: the watermark so far, naive; ``None`` before the first partition.
     """
     partitions = in_order(seen, watermark.order)
-    known = [one for one in partitions if one.name in read]
-    changed = [one for one in known if one.fingerprint != read[one.name]]
+    changed = [one for one in partitions if one.name in read and one.fingerprint != read[one.name]]
     taken: list[SeenPartition] = []
     waiting: list[SeenPartition] = []
     is_held = False
@@ -83,10 +82,12 @@ def choose(
             waiting.append(one)
             is_held = is_held or not (is_over or one.is_ahead)
 
+    new = {one.name for one in taken}
+    moved = new | {one.name for one in changed}
     ends = [one.end for one in taken] + ([reached] if reached is not None else [])
     return Batch(
-        readable=tuple(one for one in partitions if one in known or one in taken),
-        taken=tuple(one for one in partitions if one in changed or one in taken),
+        readable=tuple(one for one in partitions if one.name in read or one.name in new),
+        taken=tuple(one for one in partitions if one.name in moved),
         late=(*changed, *(one for one in taken if reached is not None and one.end <= reached)),
         waiting=tuple(waiting),
         gone=tuple(sorted(set(read) - {one.name for one in partitions})),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -145,6 +146,19 @@ def test_a_table_without_time_partitions_is_made_anew_by_every_new_one() -> None
     assert table.turn(hour(11)) == []
 
 
+def test_a_year_of_hours_is_chosen_from_at_once() -> None:
+    year = [hour(number) for number in range(9_000)]
+    began = time.process_time()
+    table = Table()
+    assert len(table.turn(*year)) == 9_000
+    assert table.turn(*year[:5_000], hour(5_000, "late"), *year[5_001:]) == hours_of(5_000)
+    assert time.process_time() - began < 20  # two when measured; with a list in the place of a set, minutes
+
+
+def hours_of(number: int) -> list[str]:
+    return [f"{DAY + timedelta(hours=number):ds=%Y-%m-%d/hh=%H}"]
+
+
 def test_keys_that_are_numbers_have_no_leading_zeros() -> None:
     batch = choose([hour(9)], {}, WATERMARK, None)
     published = PartitionSet.of([{"ds": "2021-03-19", "hh": "9"}])  # as a column of type int spells it
@@ -189,7 +203,7 @@ def replaced(day: datetime, number: int) -> SeenPartition:
     return SeenPartition(f"pt_day={start:%Y-%m-%d}/pt_hour={start:%H}", start, start + timedelta(hours=1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.integers(0, 30), st.tuples(st.sampled_from("abc"), st.booleans()), max_size=6), min_size=1, max_size=10

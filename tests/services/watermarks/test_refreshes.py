@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -398,4 +400,32 @@ def test_a_class_says_what_is_whole(growing: Growing, monkeypatch: pytest.Monkey
     assert Whole.seen == {"pt_day": "2021-03-19", "pt_hour": "10"}
     growing.defined("{class: 'nowhere:Whole'}")
     with pytest.raises(ConfigurationError, match=r"nowhere:Whole cannot be made \(ModuleNotFoundError"):
+        growing.turn()
+
+
+class Extractor:
+    """Another class of a user: which time a partition stands for."""
+
+    time: object = datetime(2021, 3, 19, 10)  # noqa: DTZ001 - on the wall
+
+    def extract(self, keys: list[str], values: list[str]) -> object:
+        """See ``partition.time-extractor.class``."""
+        assert (keys, values) == (["pt_day", "pt_hour"], ["2021-03-19", "10"])
+        return self.time
+
+
+def test_a_class_says_what_time_it_is(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = growing.request.sources.values()
+    assert source.watermark is not None
+    custom = replace(source.watermark, extractor=TimeExtractor(class_path=f"{__name__}:Extractor"))
+    growing.request = replace(growing.request, sources={source.identifier: replace(source, watermark=custom)})
+    growing.hour(10, [10])
+    monkeypatch.setattr(Extractor, "time", NOW)
+    with pytest.raises(ConfigurationError, match="to give a datetime without a time zone"):
+        growing.turn()
+    monkeypatch.undo()
+    assert growing.turn() == ["10"]
+    closed = replace(growing.workspace.settings, allowed=Allowed(python_functions=False))
+    growing.workspace = replace(growing.workspace, settings=closed)
+    with pytest.raises(ConfigurationError, match="is not allowed here"):
         growing.turn()
