@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content, versions
-from tests.support.faults.victims import KILL, REVENUE, Attempt, Site, refresh, sweep, victim
+from tests.support.faults.victims import KILL, REVENUE, STOP, Attempt, Site, refresh, sweep, victim
 
 BEFORE = ("opened", "publishing", "swap", "swapped")
 AFTER = ("landed", "published", "completed")
@@ -88,6 +88,24 @@ def test_killed_at(site: Site, fault_report: FaultReport, point: str, cure: str)
     with site.open() as workspace:
         assert content(workspace) == new
         assert len(workspace.table(REVENUE).read().files) == 2
+
+
+@pytest.mark.parametrize("point", ["opened", "publishing"])
+def test_a_zombie_publishes_nothing(site: Site, fault_report: FaultReport, point: str) -> None:
+    """A refresh takes the stage away of one that sleeps; it wakes up when the refresh is over."""
+    scatter(site)
+    zombie = victim(point, STOP, compact, site)
+    zombie.wait_until_stopped()
+    fault_report.injected("SIGSTOP")
+    new = {**OLD, "1": [10]}
+    assert refresh(site, Attempt("next", {"1": [10]}, "somebody else", ("1",))).number == 2
+    zombie.wake()
+    assert zombie.answer() == (0, None)
+    sweep(site)
+    with site.open() as workspace:
+        assert content(workspace) == new
+        assert [version.number for version in versions(workspace)] == [1, 2]
+        _check_settled(workspace)
 
 
 def _check_settled(workspace: Workspace) -> None:

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -248,7 +249,8 @@ def _workflow_of(parent: Parent) -> str:
 
 def _may_still_land(workspace: Workspace, table: TableIdentifier, required: datetime) -> bool:
     """Whether a stage is left that would make the table fresh enough: of a refresh by hand, or one nobody knows the end of."""
-    refreshes = (workspace.ledger.get_refresh(stage.token) for stage in workspace.ledger.list_stages(table))
+    stages = (stage for stage in workspace.ledger.list_stages(table) if stage.owner != COMPACTION)
+    refreshes = (workspace.ledger.get_refresh(stage.token) for stage in stages)
     return any(refresh is None or refresh.schedule_time >= required for refresh in refreshes)
 
 

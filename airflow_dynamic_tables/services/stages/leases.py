@@ -18,7 +18,7 @@ LEASE = timedelta(minutes=2)
 """How long a stage stays its owner's without a sign of life."""
 
 COMPACTION = "compaction"
-"""Owner of the stages of compactions, which give way to everybody: they can be done at any time."""
+"""Owner of the stages of compactions: no versions, which can be made at any time, so they give way to everybody."""
 
 COMMIT_PATIENCE = timedelta(minutes=10)
 """How long a lease is renewed after the commit began: one that takes longer hangs on a connection that fell silent."""

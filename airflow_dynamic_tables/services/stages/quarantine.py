@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
-from airflow_dynamic_tables.services.stages.leases import is_abandoned, lease_kept, resume_stage
+from airflow_dynamic_tables.services.stages.leases import COMPACTION, is_abandoned, lease_kept, resume_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.settling import reconcile, settle, staged_table, tell_landed, was_quarantined
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -129,7 +129,7 @@ def why_over(workspace: Workspace, stage: Stage) -> str | None:
 
 
 def _overtakes(newer: Stage, stage: Stage) -> bool:
-    return newer.ordinal > stage.ordinal and newer.overlaps(stage)
+    return newer.ordinal > stage.ordinal and newer.overlaps(stage) and newer.owner != COMPACTION
 
 
 def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) -> None:

@@ -127,6 +127,17 @@ def test_so_does_a_rollback(version_bench: VersionBench, monkeypatch: pytest.Mon
     assert (version_bench.numbers(), stages(version_bench)) == ([7], [StageState.ABORTED])
 
 
+def test_what_is_in_quarantine_stays_for_who_decides(version_bench: VersionBench) -> None:
+    scatter(version_bench)
+    version_bench.begin(NUMBERS, "doubted")
+    version_bench.workspace.ledger.move_stage("doubted", (StageState.OPEN,), StageState.QUARANTINED)
+    assert compact(version_bench.workspace, NUMBERS).files == MANY
+    assert sweep(version_bench.workspace).aborted == ()
+    doubted = version_bench.workspace.ledger.get_stage("doubted")
+    assert doubted is not None
+    assert doubted.state is StageState.QUARANTINED
+
+
 def test_a_table_that_was_dropped_meanwhile_stays_dropped(version_bench: VersionBench, monkeypatch: pytest.MonkeyPatch) -> None:
     scatter(version_bench)
     before_merging(monkeypatch, lambda: version_bench.workspace.catalog("lake").drop_table(NUMBERS.path))

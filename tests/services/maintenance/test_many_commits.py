@@ -46,8 +46,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 class Clock:
     """The time of each commit, for everybody."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-        self.now = time.time() - commits * CADENCE.total_seconds()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.time()
         monkeypatch.setattr(time, "time", lambda: self.now)
 
     def tick(self) -> datetime:
@@ -85,7 +85,7 @@ def check_small(bench: Bench, most_files: int) -> None:
 
 @pytest.mark.parametrize("commits", COMMITS)
 def test_batches_of_a_stream(bench: Bench, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    clock = Clock(monkeypatch, commits)
+    clock = Clock(monkeypatch)
     for number in range(commits):
         now = clock.tick()
         add(bench, number)
@@ -104,7 +104,7 @@ def test_batches_of_a_stream(bench: Bench, monkeypatch: pytest.MonkeyPatch, comm
 
 @pytest.mark.parametrize("commits", [pytest.param(80, id="80"), *COMMITS[1:]])
 def test_refreshes_of_one_partition(bench: Bench, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    clock = Clock(monkeypatch, commits)
+    clock = Clock(monkeypatch)
     for number in range(commits):
         now = clock.tick()
         day = str(number % PARTITIONS)
