@@ -160,3 +160,53 @@ def test_two_hours_of_ten_seconds_freshness(stack: Stack) -> None:
     print(f"{len(delays)} files, {len(commits)} versions, seconds until visible: median {median(delays)}, 95 % {late}")
     assert late <= 20
     steady.pause()
+
+
+WHOLE = """
+sources:
+  - {name: whole_source, format: json, path: FOLDER, schema: "x bigint, ds string", partitioned_by: [day], watermark: source,
+     options: {partition.time-interval: 1 day}}
+dynamic_tables:
+  - name: lake.continuous.whole
+    freshness: 3 seconds
+    partitioned_by: [ds]
+    continuous: {events: 5 seconds}
+    spark: {conn_id: spark_stand_in}
+    options: {partition.fields.ds.date-formatter: yyyy-MM-dd, sink.partition-commit.trigger: partition-time}
+    query: SELECT x, ds FROM whole_source
+"""
+
+WHOLE_NAME, WHOLE_DAG = "lake.continuous.whole", "dynamic_table__lake__continuous__whole"
+
+
+@pytest.mark.long  # three rounds of loop, event and end of the run
+def test_partitions_are_told_once_they_are_whole(stack: Stack) -> None:
+    folder = stack.airflow.home / "whole"
+
+    def add(day: str, number: int) -> None:
+        (folder / f"day={day}").mkdir(parents=True, exist_ok=True)
+        row = json.dumps({"x": number, "ds": day})
+        (folder / f"day={day}" / f"{number}.json").write_text(row + "\n")
+
+    def told() -> list[str]:
+        events = stack.get("/assets/events", name_pattern="dynamic-table://lake/continuous/whole", limit=100)["asset_events"]
+        return sorted(event["partition_key"] for event in events if event["partition_key"])
+
+    add("2021-03-19", 1)
+    stack.airflow.define("whole.yaml", WHOLE.replace("FOLDER", str(folder)))
+    until("DAG", lambda: stack.get("/dags", dag_id_pattern=WHOLE_DAG)["total_entries"])
+    stack.unpause(WHOLE_DAG)
+    until("a look", lambda: any("has no _SUCCESS yet" in each.reason for each in stack.airflow.refreshes(WHOLE_NAME)), LIMIT)
+    assert told() == []
+    (folder / "day=2021-03-19" / "_SUCCESS").touch()
+    until("the first day", lambda: told() == ["ds=2021-03-19"], LIMIT)
+    assert [row["x"] for row in stack.airflow.rows(WHOLE_NAME)] == [1]
+    add("2021-03-20", 2)
+    (folder / "day=2021-03-20" / "_SUCCESS").touch()
+    until("the second day", lambda: told() == ["ds=2021-03-19", "ds=2021-03-20"], LIMIT)
+    add("2021-03-19", 3)
+    until("the first day again", lambda: told() == ["ds=2021-03-19", "ds=2021-03-19", "ds=2021-03-20"], LIMIT)
+    assert sorted(row["x"] for row in stack.airflow.rows(WHOLE_NAME)) == [1, 2, 3]
+    stack.api.patch(f"/dags/{WHOLE_DAG}", json={"is_paused": True}).raise_for_status()
+    until("end of the loop", lambda: not stack.runs(WHOLE_DAG, state="running"), LIMIT)
+    assert {run["state"] for run in stack.runs(WHOLE_DAG, state="failed")} == set()
