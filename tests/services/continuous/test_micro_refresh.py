@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from airflow_dynamic_tables.core.schedule.continuous import grid_time
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -136,6 +137,22 @@ def test_every_try_of_a_task_has_tokens_of_its_own(live: Live) -> None:
     second = live.work("numbers")
     assert len({first.token(1), first.token(2), second.token(1), second.token(2)}) == 4
     assert UUID(first.token(1))
+
+
+def test_a_new_try_goes_on_at_once_and_the_old_one_that_wakes_up_commits_nothing(live: Live) -> None:
+    versions: list[Version] = []
+
+    def sleep_while_the_next_try_works(plan: RefreshPlan) -> None:
+        live.identity = uuid4()
+        versions.extend(MicroRefresh(live.work("numbers")).turn(1).versions)
+        live.submit(plan)
+
+    zombie = MicroRefresh(replace(live.work("numbers"), submit=sleep_while_the_next_try_works))
+    with pytest.raises(ConflictError):
+        zombie.turn(1)
+    (version,) = versions
+    assert live.workspace.table(live.work("numbers").table.identifier).current() == version
+    assert live.workspace.ledger.list_stages() == []
 
 
 def test_the_grid_begins_at_midnight_utc() -> None:
