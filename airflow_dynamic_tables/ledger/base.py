@@ -192,8 +192,8 @@ class Ledger(RemembersPartitions):
         """Stages in one of the states, oldest first."""
 
     @abstractmethod
-    def last_stage(self, table: TableIdentifier) -> Stage | None:
-        """The stage of a table that was opened last, whatever its state, if it is still known."""
+    def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
+        """The stage of a table that was opened last, whatever its state, but none of that owner, if it is still known."""
 
     @abstractmethod
     def renew_lease(self, token: str, until: datetime) -> StageState:

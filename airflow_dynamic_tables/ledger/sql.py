@@ -88,9 +88,10 @@ class SqlLedger(SqlPartitions, Ledger):
         with self._database.transaction() as connection:
             return [_to_stage(row) for row in connection.execute(query).mappings()]
 
-    def last_stage(self, table: TableIdentifier) -> Stage | None:
+    def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
         """See :meth:`Ledger.last_stage`."""
-        query = select(stages).where(stages.c.table_name == str(table)).order_by(stages.c.ordinal.desc()).limit(1)
+        of_others = select(stages).where(stages.c.table_name == str(table), stages.c.owner != but_of)
+        query = of_others.order_by(stages.c.ordinal.desc()).limit(1)
         with self._database.transaction() as connection:
             return next(map(_to_stage, connection.execute(query).mappings()), None)
 

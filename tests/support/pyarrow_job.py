@@ -40,6 +40,18 @@ def write_numbers(plan: RefreshPlan, numbers: tuple[int, ...] = (1, 2, 3), viola
     write_text(plan.result_location, result.to_json())
 
 
+def write_scattered(plan: RefreshPlan, numbers: Sequence[int]) -> None:
+    """Write each number into a file of its own, and say so."""
+    files = []
+    for number in numbers:
+        file = Path(urlsplit(plan.data_location).path) / f"part-{number}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": pa.array([number], pa.int64())}), file)
+        files.append(StagedFile(f"{plan.data_location}/{file.name}", file.stat().st_size))
+    result = RefreshResult(plan.token, "by hand", len(numbers), tuple(files), (Column("x", "bigint"),))
+    write_text(plan.result_location, result.to_json())
+
+
 def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None, more: Sequence[str] = ()) -> None:
     """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day, and say so.
 

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, bind
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import stretch
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -138,8 +139,9 @@ def _made_last(workspace: Workspace, request: RefreshRequest, table: LakeTable) 
         raise _MovedError("it has no version yet")
     if table.undone() is not None:
         raise _MovedError("another engine changed the table")
-    last = ledger.last_stage(identifier)
-    if ledger.list_stages(identifier) or (last is not None and last.token != version.token):
+    last = ledger.last_stage(identifier, but_of=COMPACTION)
+    unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
+    if unfinished or (last is not None and last.token != version.token):
         raise _MovedError("its last refresh did not come to a good end")
     refresh = ledger.get_refresh(version.token)
     if refresh is None or refresh.state is not RefreshState.SUCCEEDED or refresh.action is RefreshAction.ROLLBACK:

@@ -8,13 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import CommitUnknownError
 from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted
@@ -24,24 +20,14 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.marks import MARKS
 from tests.support.benches.versions import NUMBERS, VersionBench
+from tests.support.pyarrow_job import write_scattered
 
 MANY = DEFAULT_LIMITS.many + 1
 ALL = list(range(MANY))
 
 
-def write_scattered(plan: RefreshPlan) -> None:
-    """Write one number into a file of its own, many times, and say so."""
-    files = []
-    for number in ALL:
-        file = Path(plan.data_location.removeprefix("file://"), f"part-{number}.parquet")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"x": pa.array([number], pa.int64())}), file)
-        files.append(StagedFile(f"{plan.data_location}/{file.name}", file.stat().st_size))
-    write_text(plan.result_location, RefreshResult(plan.token, "by hand", MANY, tuple(files), (Column("x", "bigint"),)).to_json())
-
-
 def scatter(bench: VersionBench) -> None:
-    run(bench.workspace, bench.request(), write_scattered)
+    run(bench.workspace, bench.request(), lambda plan: write_scattered(plan, ALL))
 
 
 def files(bench: VersionBench) -> int:
@@ -179,4 +165,4 @@ def test_after_a_lost_answer_the_next_sweep_finds_out(version_bench: VersionBenc
     assert (token.startswith("compaction-"), stages(version_bench)) == (True, [StageState.COMMITTED])
     assert (files(version_bench), sorted(version_bench.numbers())) == (1, ALL)
     request = replace(version_bench.request(), token=str(uuid4()))
-    assert run(version_bench.workspace, request, write_scattered) is not None
+    assert run(version_bench.workspace, request, lambda plan: write_scattered(plan, ALL)) is not None

@@ -19,7 +19,9 @@ from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
@@ -29,7 +31,7 @@ from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rol
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_numbers, write_scattered
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
 CHILD = TableIdentifier("lake", "sales", "child")
@@ -128,6 +130,21 @@ def test_nothing_moved_nothing_is_done(made: Bench) -> None:
     assert [stage.token for stage in ledger.list_stages(NUMBERS, tuple(StageState))] == [first.token]
     assert len(made.workspace.table(NUMBERS).versions()) == 1
     assert made.fresh() == MARCH + 4 * DAY
+
+
+def test_a_compaction_moves_nothing(bench: Bench) -> None:
+    """Neither for the table itself nor for what reads it."""
+    bench.day += 1
+    bench.clock.time = MARCH + bench.day * DAY
+    numbers = range(DEFAULT_LIMITS.many + 1)
+    assert isinstance(run(bench.workspace, bench.request(), lambda plan: write_scattered(plan, numbers)), Version)
+    assert isinstance(run(bench.workspace, bench.request(CHILD), write_numbers), Version)
+    assert compact(bench.workspace, NUMBERS).made == 1
+    assert isinstance(bench.next_day(), Skipped)
+    outcome = run(bench.workspace, bench.request(CHILD), bench.submit)
+    assert isinstance(outcome, Skipped)
+    assert outcome.reason.code is ReasonCode.UNCHANGED
+    assert bench.jobs == []
 
 
 def test_children_do_not_wait_for_what_has_not_moved(made: Bench) -> None:
