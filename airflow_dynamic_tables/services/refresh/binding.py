@@ -26,6 +26,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.registry import bind, is_bound
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.watermarks.growth import Growth
+from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -69,9 +70,13 @@ def look_at_sources(
     """What every table the query reads is like now, by its name; those that cannot be looked at are left out, with a warning."""
     states: dict[str, SourceState] = {}
     whole = inline_views(workspace, table, sources)
+    current = workspace.table(table.identifier, table.format).current()
     for identifier in whole.upstream:
+        only = replace(whole, upstream=(identifier,))
         try:
-            (binding,) = bind_sources(workspace, replace(whole, upstream=(identifier,)), sources)
+            growth = look(workspace, only, sources, current)
+            partitions = growth.published if growth is not None else WHOLE_TABLE
+            (binding,) = bind_sources(workspace, only, sources, partitions, growth)
         except DynamicTableError as error:
             log.warning("%s cannot be looked at: %s", identifier, error)
         else:

@@ -23,6 +23,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
 from airflow_dynamic_tables.services.refresh import running
+from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
@@ -137,6 +138,21 @@ def test_an_hour_is_published_once_it_is_whole_and_not_when_the_next_one_comes(g
     growing.hour(11, [3])
     assert growing.turn() == ["11"]
     assert growing.rows() == {"10": [1, 2], "11": [3]}
+
+
+def test_a_source_has_moved_when_a_partition_became_whole(growing: Growing) -> None:
+    def moved() -> bool:
+        now = look_at_sources(growing.workspace, growing.request.table, growing.request.sources)["lake.raw.events"]
+        last = growing.workspace.ledger.list_refreshes(PER_HOUR, 1)[0].sources["lake.raw.events"]
+        return last != now.version
+
+    growing.hour(10, [10])
+    growing.turn()
+    assert not moved()
+    growing.hour(11, [11], whole=False)
+    assert not moved()
+    growing.hour(11)
+    assert moved()
 
 
 def test_hours_come_in_order_and_none_by_half(growing: Growing) -> None:
