@@ -41,6 +41,7 @@ def settings(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(WARM if machine() else COLD),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # little data on a small machine: start fast
     }
 
 
