@@ -262,7 +262,8 @@ COMMANDS: tuple[Command | Group, ...] = (
                 "show whether it runs, where, and since when nobody uses it",
                 f"{_PACKAGE}.spark.show_server",
                 (*STATE, OUTPUT),
-                "Show the server: running, stopped, hung (it does not answer) or died. Exits with 1 for the last two.",
+                "Show the server: running, stopped, changing (somebody starts or stops it), hung (it does not answer) or died. "
+                "Exits with 1 for the last two.",
             ),
         ),
     ),

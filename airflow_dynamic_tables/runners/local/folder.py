@@ -91,7 +91,7 @@ class ServerFolder:
         :raises ConflictError: when somebody else is at it for longer than that.
         """
         deadline = time.monotonic() + seconds
-        file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = self._open_lock()
         try:
             while not _is_locked_now(file):
                 if time.monotonic() > deadline:
@@ -100,6 +100,18 @@ class ServerFolder:
             yield
         finally:
             os.close(file)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether somebody starts or stops the server just now."""
+        file = self._open_lock()
+        try:
+            return not _is_locked_now(file)
+        finally:
+            os.close(file)
+
+    def _open_lock(self) -> int:
+        return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, server: Server) -> None:
         """Record a server that is about to be started."""

@@ -66,6 +66,7 @@ class State(Enum):
     """What a look at a server tells."""
 
     STOPPED = "stopped"
+    CHANGING = "changing"
     RUNNING = "running"
     HUNG = "hung"
     DIED = "died"
@@ -135,7 +136,8 @@ def status(folder: ServerFolder) -> Status:
     used = folder.last_used()
     idle = int((now - (used or server.since)).total_seconds())
     version = answered_version(server.port, server.token, _LOOK_SECONDS)
-    state = State.HUNG if version is None else State.RUNNING
+    silent = State.CHANGING if folder.is_locked else State.HUNG
+    state = silent if version is None else State.RUNNING
     return Status(state, server.address, process.pid, version, age, idle, *known)
 
 

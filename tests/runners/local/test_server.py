@@ -20,7 +20,7 @@ from airflow_dynamic_tables.clients.processes import Process, started
 from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
 from airflow_dynamic_tables.runners.local.health import answered_version
-from airflow_dynamic_tables.runners.local.server import State, running, start, status, stop
+from airflow_dynamic_tables.runners.local.server import CONF, State, running, start, status, stop
 
 SECONDS = 120
 """How long a condition may take to come true."""
@@ -128,6 +128,8 @@ def test_one_that_hangs_is_told_and_replaced_by_whoever_needs_it(folder: ServerF
     process = process_of(folder)
     process.signal(signal.SIGSTOP)
     assert status(folder).state is State.HUNG
+    with folder.locked(1):
+        assert status(folder).state is State.CHANGING
     another, is_new = start(folder, Options(), answer_seconds=1)
     assert is_new
     assert not process.is_alive
@@ -177,6 +179,35 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     other = subprocess.run([*refresh, "other", *options], env=environ, capture_output=True, text=True, check=False)
     assert "By spark-submit, and not on the Spark server of this machine: spark.driver_memory is for" in other.stderr
     assert "There is no java" in other.stderr
+
+
+_RUNAWAY = """
+import threading, time
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()  # of SPARK_REMOTE
+query = "SELECT max(sha2(CAST(id AS STRING), 512)) FROM range({})"
+spark.sql(query.format(100)).collect()  # while classes are loaded, a task would still hear that it is cancelled
+thread = threading.Thread(target=lambda: spark.sql(query.format(20_000_000_000)).collect(), daemon=True)
+thread.start()
+time.sleep(10)
+spark.interruptAll()
+time.sleep(3600)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_one_whose_cores_are_held_by_a_cancelled_query_is_ended(folder: ServerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONF, "spark.task.reaper.killTimeout", "5s")
+    stop(folder)
+    server, _ = start(folder, Options(idle_seconds=None))
+    process = process_of(folder)
+    environ = {**os.environ, "SPARK_REMOTE": f"{server.address}/;token={server.token}"}
+    with subprocess.Popen([sys.executable, "-c", _RUNAWAY], env=environ) as client:
+        until(lambda: not process.is_alive)
+        client.kill()
+    assert running(folder) is None
+    stop(folder)
 
 
 def test_a_process_id_that_another_process_got_is_not_the_server(idle_folder: ServerFolder) -> None:
