@@ -17,7 +17,8 @@ DynamicTableError
 ├─ QuarantinedError              somebody has to decide: publish or abort
 ├─ ConflictError                 somebody else changed it: re-read, retry
 │  └─ CommitRejectedError        surely not landed: may clean up
-│     └─ OvertakenError          newer data was committed meanwhile: nothing is to be done any more
+│     ├─ OvertakenError          newer data was committed meanwhile: nothing is to be done any more
+│     └─ EmptyBatchError         a batch of a stream has no rows: nothing is to be done
 ├─ CommitUnknownError            look before touching: never clean up
 ├─ JobFailedError                the cluster said no (application id, log tail)
 └─ UpstreamError                 a parent is late or failed
@@ -150,6 +151,10 @@ class CommitRejectedError(ConflictError):
 
 class OvertakenError(CommitRejectedError):
     """Newer data was committed meanwhile."""
+
+
+class EmptyBatchError(CommitRejectedError):
+    """A batch of a stream has no rows, so it makes no version."""
 
 
 class CommitUnknownError(DynamicTableError):

@@ -17,13 +17,14 @@ from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
 from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
+from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, counted_formats
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
-from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
+from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
@@ -53,10 +54,16 @@ def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
         schema=declared.schema_,
         options={option: value for option, value in declared.options.items() if not is_ours(option)},
         comment=declared.comment,
-        watermark=read_watermark(declared.options, _complete_when(declared)) if declared.watermark else None,
+        watermark=read_watermark(declared.options, _complete_when(declared)) if declared.watermark == "source" else None,
+        event_time=_event_time(declared),
         file=entry.document.path,
         line=entry.document.line(entry.location),
     )
+
+
+def _event_time(declared: SourceDeclaration) -> EventTime | None:
+    said = declared.watermark
+    return EventTime(said.column, said.delay) if isinstance(said, EventTimeDeclaration) else None
 
 
 def _complete_when(declared: SourceDeclaration) -> CompleteWhen:

@@ -61,12 +61,14 @@ def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[M
         place = (*entry.location, "options", option)
         unknown = option not in source_options.OPTIONS
         yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
-    if declared.watermark is None:
+    if declared.watermark != "source":
         needs = "takes effect only with 'watermark: source'; add that, or remove it"
         for option in filter(source_options.OPTIONS.__contains__, declared.options):
             yield entry.document.key_mistake((*entry.location, "options", option), f"{option!r} {needs}")
         if declared.complete_when is not None:
             yield entry.mistake("complete_when", f"'complete_when' {needs}")
+        if declared.watermark is not None and not traits.has_path:
+            yield entry.mistake("watermark", f"a source of format {declared.format} has no files that a stream could read")
     elif not (traits.has_path or traits.lists_partitions):
         yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for")
     elif traits.has_path and not declared.partitioned_by:

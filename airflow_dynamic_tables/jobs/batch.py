@@ -26,16 +26,36 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     :raises ValueError: when the rows cannot be stored, e.g. a null in a partition key.
     :raises SchemaEvolutionError: when the columns do not fit the table; nothing is written then.
     """
-    started = time.monotonic()
+    if plan.stream is not None:
+        raise ValueError(f"{plan.identifier} is kept fresh by a stream, which runs by spark-submit; give it such a connection")
+    prepare(spark, plan, driver)
+    for source in plan.sources:
+        bind(spark, source, driver)
+    return store(spark, plan, driver, storable(planned_rows(spark, plan, driver)))
+
+
+def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
+    """Give the query its one meaning, check that it may do what it does, and register its functions.
+
+    :raises ValueError: when it does what this deployment does not allow.
+    """
     if unused := settle_settings(spark, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
         driver.tell(f"Not used of this cluster's settings, because they change what a query means: {named}")
     driver.check_allowed(plan)
-    for source in plan.sources:
-        bind(spark, source, driver)
     for function in plan.functions:
         register(spark, function, driver)
-    frame, dropped = without_dropped(storable(_planned_rows(spark, plan, driver)), plan.expectations)
+
+
+def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store: DataFrame) -> RefreshResult:
+    """Write rows below the plan's stage; the result file is the last act.
+
+    :param rows_to_store: in types that the table can hold.
+    :raises ValueError: as of :func:`refresh`.
+    :raises SchemaEvolutionError: as of :func:`refresh`.
+    """
+    started = time.monotonic()
+    frame, dropped = without_dropped(rows_to_store, plan.expectations)
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
     columns = tuple(
@@ -62,7 +82,11 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     return result
 
 
-def _planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
+def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:
+    """What the query returns of the planned partitions, over views that are bound.
+
+    :raises ValueError: when it reads something else, or does not return the partition keys.
+    """
     driver.check_query(plan.query, [source.view for source in plan.sources])
     for expected in plan.expectations:
         if expected.predicate is not None:

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
+from airflow_dynamic_tables.jobs.streaming import follow
 
 _LOG_LEVEL = "spark.log.level"
 """A setting that wins over every configuration of log4j."""
@@ -64,15 +65,24 @@ def _run(spark: SparkSession, plan_location: str) -> int:
         print(f"Error: the plan {plan_location} cannot be read: {message(error)}; refresh again.", file=sys.stderr)
         return 1
     try:
-        result = refresh(spark, plan, JvmDriver(spark))
+        done = _done(spark, plan)
     except Exception as error:
         words = message(error)
         print(f"Refresh of {plan.identifier} failed: {words}", file=sys.stderr)
         failure = JobError(words, spark.sparkContext.applicationId, isinstance(error, SchemaEvolutionError))
         write_text(spark, plan.error_location, failure.to_json())
         return 1
-    print(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes", flush=True)
+    print(f"Refresh of {plan.identifier}: {done}", flush=True)
     return 0
+
+
+def _done(spark: SparkSession, plan: RefreshPlan) -> str:
+    """Do what a plan says, and say what was done."""
+    if plan.stream is not None:
+        follow(spark, plan, JvmDriver(spark))
+        return "the stream has stopped"
+    result = refresh(spark, plan, JvmDriver(spark))
+    return f"{result.rows} rows, {len(result.files)} files, {result.bytes} bytes"
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def _frame(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFr
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
     if not source.has_files:
         return _of_server(spark, source, driver)
-    schema = _schema(source)
+    schema = schema_of(source)
     if source.parts:
         return reduce(DataFrame.union, (_part(spark, source, part, driver) for part in source.parts))
     if not source.files:
@@ -59,7 +59,7 @@ def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver:
 
 def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: Driver) -> DataFrame:
     """Some of the files, with the columns of all in their order."""
-    schema = _schema(source)
+    schema = schema_of(source)
     if schema is None:
         raise ValueError(f"source {source.identifier} has parts and no schema")
     in_files = StructType([field for field in schema.fields if field.name not in part.values])
@@ -99,7 +99,7 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
         ) from error
 
 
-def _schema(source: SourceBinding) -> StructType | None:
+def schema_of(source: SourceBinding) -> StructType | None:
     """The declared schema; partition keys that it leaves out are strings."""
     if source.schema is None:
         return None

@@ -10,6 +10,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
+from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, PartitionOrder, PartitionWatermark, WholeBy
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -172,3 +173,15 @@ def test_where_partition_commit_has_nothing_to_do(tmp_path: Path, old: str, new:
     commit = (formatter, f"{formatter}\n    sink.partition-commit.policy.kind: success-file")
     source(tmp_path, commit)
     assert told in mistake(tmp_path, commit, (old, new))
+
+
+@pytest.mark.parametrize(("delay", "seconds"), [("1 minute", 60), ("PT30S", 30)])
+def test_a_stream_waits_for_late_rows(tmp_path: Path, delay: str, seconds: int) -> None:
+    ours = "    partition.time-extractor.timestamp-pattern: $pt_day $pt_hour:00:00\n    partition.time-interval: 1h\n"
+    read = source(tmp_path, ("watermark: source", f"watermark: {{column: ts, delay: {delay}}}"), (ours, ""))
+    assert (read.event_time, read.watermark) == (EventTime("ts", f"{seconds} seconds"), None)
+
+
+def test_mistakes_of_a_delay_have_their_place(tmp_path: Path) -> None:
+    assert "'soon' is no length of time" in mistake(tmp_path, ("watermark: source", "watermark: {column: ts, delay: soon}"))
+    assert mistake(tmp_path, ("watermark: source", "watermark: sauce")).startswith("7:14: 'sauce' is no watermark; write source")

@@ -56,6 +56,7 @@ GROUPS = {
         "tests/jobs/",
         "tests/runners/local/",
         "tests/scripts/",
+        "tests/services/continuous/streams/test_strategy.py",
         "tests/services/refresh/test_hive_",
         "tests/services/stages/test_hive_",
         "tests/services/stages/test_marks.py",

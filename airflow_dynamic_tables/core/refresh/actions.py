@@ -18,6 +18,9 @@ class RefreshAction(StrEnum):
     PARTITIONS = "PARTITIONS"
     """Replace some partitions."""
 
+    ADD = "ADD"
+    """Add the rows of a batch of a stream."""
+
     SKIP = "SKIP"
     """Nothing."""
 
@@ -42,6 +45,9 @@ class ReasonCode(StrEnum):
 
     FULL_REFRESH = "FULL_REFRESH"
     """Somebody asked for the whole table."""
+
+    STREAMED = "STREAMED"
+    """A stream has a batch."""
 
     ALREADY_FRESH = "ALREADY_FRESH"
     """It would overwrite newer data."""

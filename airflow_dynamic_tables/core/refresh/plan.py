@@ -17,9 +17,11 @@ from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.streaming.streams import EventTime, StreamSettings
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
+from airflow_dynamic_tables.core.tables.versions import StreamPosition
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
@@ -46,7 +48,8 @@ class SourceBinding:
     when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
     variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
-    ``state`` is what it is like, if anything is known of that; it is for the ledger.
+    ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
+    below ``base_path`` itself as they come, and ``event_time`` says when their rows happened.
     """
 
     identifier: str
@@ -63,6 +66,7 @@ class SourceBinding:
     parts: tuple[SourcePart, ...] = field(default=(), metadata=REQUIRED)
     state: SourceState | None = None
     has_files: bool = True
+    event_time: EventTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,9 @@ class RefreshPlan:
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
     the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
     ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger.
+
+    With ``stream`` the job runs on and on: each of its batches has a plan of its own, which says to which ``position`` of the
+    stream it brings the table, and from which: rows are added to what it ``follows``, and replace the table without that.
     """
 
     token: str
@@ -124,6 +131,9 @@ class RefreshPlan:
     layout: TableLayout | None = None
     rebuild: Rebuild = Rebuild.NOTHING
     recipe: str | None = None
+    stream: StreamSettings | None = None
+    position: StreamPosition | None = None
+    follows: StreamPosition | None = None
 
     @property
     def data_location(self) -> str:

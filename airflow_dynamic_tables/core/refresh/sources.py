@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
 from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
@@ -34,6 +35,7 @@ class Source:
 
     ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared. Of format ``view``
     it is a view of its catalog, which only a refresh looks up. With a ``watermark`` only its whole partitions are read.
+    ``event_time`` says to a stream when its rows happened.
     """
 
     identifier: TableIdentifier
@@ -44,6 +46,7 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     watermark: PartitionWatermark | None = None
+    event_time: EventTime | None = None
     file: Path = Path()
     line: int = 0
 

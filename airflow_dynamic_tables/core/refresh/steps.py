@@ -14,6 +14,8 @@ published   the table has the new version; the ledger does not know it
 completed   the ledger knows; success is not reported yet
 settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
 deleted     its files are deleted; the ledger does not know it
+asked       the job of a stream asks for a batch, before anything is done about it; its argument is the stream
+answered    the batch landed, and the job knows
 listed      files that no version refers to are about to be deleted; nobody asked yet which are held
 ==========  ========================================================================================
 """
@@ -37,6 +39,8 @@ class Step(StrEnum):
     COMPLETED = "completed"
     SETTLING = "settling"
     DELETED = "deleted"
+    ASKED = "asked"
+    ANSWERED = "answered"
     LISTED = "listed"
 
 

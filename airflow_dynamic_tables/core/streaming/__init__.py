@@ -1,1 +1,1 @@
-"""What a source tells while it grows: time of its partitions, watermark, which are whole, in which order, which are told."""
+"""What a source tells while it grows: partition time, watermark, which are whole, their order; and what streaming jobs say."""

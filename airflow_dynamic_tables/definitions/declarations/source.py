@@ -60,6 +60,23 @@ Complete = Annotated[CompleteWhen, BeforeValidator(_complete_when), WithJsonSche
 """What says that a partition is whole."""
 
 
+class EventTimeDeclaration(Declaration):
+    """When the rows of a source happened, for tables that a stream keeps fresh."""
+
+    column: Name
+    """The column that says so, a timestamp."""
+    delay: Name
+    """How much later than others a row may come, e.g. `1 minute`: for so long a stream waits before it closes a window."""
+
+    @field_validator("delay")
+    @classmethod
+    def _check_delay(cls, value: str) -> str:
+        try:
+            return f"{Freshness.parse(value).seconds} seconds"
+        except ValueError:
+            raise ValueError(f"{value!r} is no length of time; write for example '1 minute'") from None
+
+
 class SourceDeclaration(Declaration):
     """A table that exists already and that nobody here refreshes."""
 
@@ -75,8 +92,9 @@ class SourceDeclaration(Declaration):
     """Columns as Spark DDL, e.g. `id bigint, name string`; left out, Spark infers them."""
     options: Options = Field(default_factory=dict)
     """Options of Spark's reader, e.g. `header: true`; those of a watermark, e.g. `partition.time-interval: 1 hour`."""
-    watermark: Literal["source"] | None = None
-    """`source`: only whole partitions are read, in order; each moves the watermark to its end."""
+    watermark: Literal["source"] | EventTimeDeclaration | None = None
+    """`source`: only whole partitions are read, in order; each moves the watermark to its end. `{column: ts, delay: 1 minute}`: a
+    stream waits so long for late rows."""
     complete_when: Complete | None = None
     """What says that a partition is whole: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
     comment: str | None = None
@@ -86,6 +104,13 @@ class SourceDeclaration(Declaration):
     @classmethod
     def _check_format(cls, value: str) -> str:
         return one_of(value, "source format", source_formats(), source_formats(Support.PLANNED))
+
+    @field_validator("watermark", mode="before")
+    @classmethod
+    def _check_watermark(cls, value: object) -> object:
+        if value is None or value == "source" or isinstance(value, Mapping):
+            return value
+        raise ValueError(f"{value!r} is no watermark; write source, or for example {{column: ts, delay: 1 minute}}")
 
     @field_validator("schema_")
     @classmethod

@@ -8,9 +8,13 @@ from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.services.continuous.base import Strategy, Work
 from airflow_dynamic_tables.services.continuous.monitor import watched
 from airflow_dynamic_tables.services.continuous.strategies import choose
+from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
 from airflow_dynamic_tables.services.continuous.tidying import Tidying
 
-STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {StrategyName.MICRO_REFRESH: watched}
+STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {
+    StrategyName.MICRO_REFRESH: watched,
+    StrategyName.STREAM: Streaming,
+}
 """How each strategy that this release has is made."""
 
 

@@ -19,9 +19,11 @@ class Choice:
     reason: str
 
 
-def choose(table: DynamicTable, _sources: Mapping[TableIdentifier, Source]) -> Choice:
+def choose(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> Choice:
     """The strategy of a table in continuous mode: the declared one, else what its sources and its query need; pure."""
     declared = table.continuous.strategy
     if declared is not StrategyName.AUTO:
         return Choice(declared, f"strategy {declared} is declared")
+    if waits := next((name for name in table.upstream if name in sources and sources[name].event_time is not None), None):
+        return Choice(StrategyName.STREAM, f"{waits} has a watermark, up to which rows are kept between two batches")
     return Choice(StrategyName.MICRO_REFRESH, "every source has files, and nothing has to be kept between two batches")

@@ -48,11 +48,8 @@ def bind_sources(
     :raises UnsupportedError: when a table cannot be read without a library that the job lacks.
     """
     bindings = []
-    text = table.expanded_query.lower()
     for number, identifier in enumerate(table.upstream):
-        view = re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
-        while view.lower() in text:  # a common table expression of that name would be read in its place
-            view += "_"
+        view = view_name(table, number)
         source = sources.get(identifier) or _described(workspace, identifier)
         if growth is not None and str(identifier) in growth.sources:
             bindings.append(growth.binding(str(identifier), view, partitions))
@@ -82,6 +79,16 @@ def look_at_sources(
         else:
             states[binding.identifier] = binding.state or SourceState(binding.version)
     return states
+
+
+def view_name(table: DynamicTable, number: int) -> str:
+    """The temporary view that stands for one of the tables that a table reads, by its number among them."""
+    identifier = table.upstream[number]
+    text = table.expanded_query.lower()
+    view = re.sub(r"\W", "_", f"{identifier.database}_{identifier.table}_{number}", flags=re.ASCII)
+    while view.lower() in text:  # a common table expression of that name would be read in its place
+        view += "_"
+    return view
 
 
 def _check_options(source: Source) -> None:

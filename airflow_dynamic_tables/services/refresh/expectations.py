@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from airflow_dynamic_tables.core.refresh.expectations import Action, ExpectationResult
-from airflow_dynamic_tables.core.refresh.plan import RefreshResult
-from airflow_dynamic_tables.exceptions import ExpectationError, QuarantinedError
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.exceptions import EmptyBatchError, ExpectationError, QuarantinedError
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -47,6 +47,17 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
             f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.data_location}, then run "
             f"dynamic-tables publish {planned.token} or dynamic-tables abort {planned.token}"
         )
+
+
+def with_rows(planned: RefreshPlan, result: RefreshResult) -> RefreshResult:
+    """The result, which of a batch of a stream has rows: only the first replaces the table also without, unless more are to come.
+
+    :raises EmptyBatchError: when it has none.
+    """
+    waits = any(source.event_time is not None for source in planned.sources)
+    if planned.position is not None and not result.rows and (planned.follows is not None or waits):
+        raise EmptyBatchError(f"batch {planned.position.batch} of stream {planned.position.stream} has no rows")
+    return result
 
 
 def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.preview import statement
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh
 from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
 from airflow_dynamic_tables.services.watermarks.growth import Growth
@@ -130,12 +130,20 @@ def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet
 def plan(
     workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None = None
 ) -> RefreshPlan:
-    """Bind every source at the version it has now.
+    """Bind every source at the version it has now; those of a stream were bound when that began.
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :param growth: the sources that have a watermark.
     :raises DynamicTableError: see :func:`bind`.
     """
+    if request.batch is not None:
+        return _batch_plan(request, request.batch, stage, current, why)
+    return _refresh_plan(workspace, request, stage, current, why, growth)
+
+
+def _refresh_plan(
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None
+) -> RefreshPlan:
     action, reason = why
     bound = bind(workspace, request, stage.partitions, growth)
     table = bound.table
@@ -165,6 +173,24 @@ def plan(
         settings=bound.settings,
         allowed=workspace.settings.allowed,
         recipe=bound.recipe,
+    )
+
+
+def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:
+    """The plan of a batch of a stream, made of that of the stream; its sources were bound when that began."""
+    action, reason = why
+    return replace(
+        batch.plan,
+        token=request.token,
+        stage=stage.location,
+        schedule_time=request.schedule_time,
+        data_timestamp=request.schedule_time,
+        action=action,
+        reason=reason.text,
+        base=current.snapshot if current is not None else None,
+        stream=None,
+        position=batch.position,
+        follows=batch.follows,
     )
 
 

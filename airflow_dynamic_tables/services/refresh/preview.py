@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
@@ -96,10 +95,6 @@ def warning(table: DynamicTable) -> str | None:
 
 def not_supported_yet(table: DynamicTable) -> str | None:
     """Why a table that is defined rightly cannot be refreshed by this release; ``None`` when it can."""
-    if table.mode is RefreshMode.FULL:
+    if table.mode in (RefreshMode.FULL, RefreshMode.CONTINUOUS):
         return None
-    if table.mode is RefreshMode.CONTINUOUS:
-        if table.continuous.strategy is not StrategyName.STREAM:
-            return None
-        return f"strategy {table.continuous.strategy} is not supported yet; set strategy: micro-refresh"
     return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"

@@ -11,18 +11,31 @@ from zoneinfo import ZoneInfo
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, parse_spec
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 _YEARS = (200, 9800)
 """Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """A batch of a stream: the plan that its job runs by, how far the table is of the stream then, and what its rows follow.
+
+    Rows that follow nothing are the first of their stream, and replace the table.
+    """
+
+    plan: RefreshPlan
+    position: StreamPosition
+    follows: StreamPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +47,7 @@ class RefreshRequest:
     ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. With ``since``, so are
     those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
     :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
-    refresh may be left out while nothing moves.
+    refresh may be left out while nothing moves. A ``batch`` of a stream is written by a job that runs already.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -50,6 +63,7 @@ class RefreshRequest:
     is_reported: bool = False
     since: datetime | None = None
     is_scheduled: bool = False
+    batch: StreamBatch | None = None
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -111,7 +125,7 @@ def parse_partitions(text: str) -> PartitionSet:
 
 def requested_partitions(request: RefreshRequest) -> PartitionSet:
     """The partitions a request replaces."""
-    if request.full_refresh:
+    if request.full_refresh or request.batch is not None:
         return WHOLE_TABLE
     if request.partitions is not None:
         return request.partitions
@@ -138,6 +152,8 @@ def overtaken(
 
     :param fresh: up to when the table is fresh.
     """
+    if request.batch is not None and request.batch.follows is not None:
+        return None  # it replaces nothing
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
     if is_ahead(fresh, now) and request.full_refresh:
@@ -168,6 +184,10 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
     """What kind of refresh this is, and why."""
     anew = RefreshAction.FULL if partitions.is_whole else RefreshAction.PARTITIONS
     action = RefreshAction.INITIALIZE if current is None else anew
+    if request.batch is not None:
+        position = request.batch.position
+        streamed = Reason(ReasonCode.STREAMED, f"batch {position.batch} of stream {position.stream}")
+        return (RefreshAction.ADD if request.batch.follows is not None else action), streamed
     if request.full_refresh:
         return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:

@@ -24,13 +24,14 @@ from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     ConflictError,
     DynamicTableError,
+    EmptyBatchError,
     OvertakenError,
     QuarantinedError,
     UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
-from airflow_dynamic_tables.services.refresh.expectations import check
+from airflow_dynamic_tables.services.refresh.expectations import check, with_rows
 from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
@@ -95,8 +96,8 @@ def run(
         with suppress(CatalogUnavailableError):
             workspace.ledger.update_refresh(request.token, error=str(error))
         raise
-    except OvertakenError as error:
-        return _overtaken_at_last(workspace, begun, str(error))
+    except (OvertakenError, EmptyBatchError) as error:
+        return _skipped_at_last(workspace, begun, error)
     except QuarantinedError as error:
         quarantine(workspace, request.token, str(error), steps.seconds)
         raise
@@ -236,9 +237,9 @@ def _as_skipped(reason: Reason) -> RefreshChanges:
     return {"state": RefreshState.SKIPPED, "action": RefreshAction.SKIP, "reason": reason.text, "reason_code": reason.code}
 
 
-def _overtaken_at_last(workspace: Workspace, attempt: Attempt, why: str) -> Skipped:
-    """End a refresh that found newer data in the table when it was about to commit."""
-    reason = Reason(ReasonCode.ALREADY_FRESH, why)
+def _skipped_at_last(workspace: Workspace, attempt: Attempt, why: OvertakenError | EmptyBatchError) -> Skipped:
+    """End a refresh that had nothing to do, as it found when it was about to commit."""
+    reason = Reason(ReasonCode.ALREADY_FRESH if isinstance(why, OvertakenError) else ReasonCode.NOTHING_TO_REFRESH, str(why))
     try:
         settle(workspace, attempt.stage, None, surely_not_landed=True, ended=_as_skipped(reason))
     except (DynamicTableError, OSError):
@@ -251,14 +252,14 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
 
     :raises StageRejectedError: when the job left no result, or not the one that was planned or expected.
     :raises QuarantinedError: when somebody else has to decide.
-    :raises OvertakenError: when the table is fresher already.
+    :raises OvertakenError: when the table is fresher already; EmptyBatchError when a batch of a stream makes no version.
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
     planned = attempt.plan
     token = planned.token
     trace(Step.COMMIT, token)
-    result = read_result(planned)
+    result = with_rows(planned, read_result(planned))
     tell_written(planned, result)
     with steps.step("commit"):
         check(workspace, attempt, result)

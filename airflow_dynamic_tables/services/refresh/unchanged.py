@@ -111,7 +111,7 @@ def leave_out(workspace: Workspace, request: RefreshRequest, moved: Moved, versi
 def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:
     """Keep what a commit left of the table, by which changes of others are noticed; without that no refresh is left out."""
     identifier = attempt.request.table.identifier
-    if not attempt.request.table.skip_unchanged:
+    if not attempt.request.table.skip_unchanged or attempt.request.batch is not None:
         return
     token = attempt.request.token
     try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from airflow_dynamic_tables.clients.files import read_text
 from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
@@ -59,13 +60,16 @@ def versions_read(planned: RefreshPlan) -> dict[str, str]:
 
 def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]) -> Version:
     """Make the stage visible in one step; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
+    adds = planned.follows is not None and planned.partition_keys
     request = CommitRequest(
         result=result,
         data_timestamp=planned.data_timestamp,
         sources=versions_read(planned),
         partition_keys=planned.partition_keys,
-        partitions=planned.partitions,
+        partitions=PartitionSet.of(result.partitions) if adds else planned.partitions,
         comment=planned.comment,
         rebuild=planned.rebuild,
+        position=planned.position,
+        follows=planned.follows,
     )
     return staged.commit(request, before_publish)

@@ -1,0 +1,217 @@
+"""The strategy of a streaming query: its job runs between turns, and each of its batches is an ordinary refresh.
+
+The job never touches the table. It writes a batch into the stage of a refresh and goes on only when that has landed, so that
+Spark's checkpoint follows the table. After a death it runs its last batch again; how far the table is stands in the table.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
+from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
+from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream
+from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, stream_plan
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_LONGEST_TURN = 10.0
+"""Seconds for which a turn waits for a batch: between two turns the loop looks whether it shall go on."""
+
+_POLL = 0.1
+"""Seconds between two looks whether the job asks for something."""
+
+log = logging.getLogger(__name__)
+
+
+class Streaming:
+    """A streaming job whose batches are committed one by one.
+
+    :param work: what it works with.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self._place: Place
+        self._stream: Stream
+        self._job: StreamJob | None = None
+        self._late_rows = 0
+
+    def turn(self, number: int) -> TurnOutcome:  # noqa: ARG002 - a stream counts batches
+        """Commit the next batch, or wait a while for it."""
+        job = self._job or self._start()
+        until = time.monotonic() + _LONGEST_TURN
+        try:
+            while (asked := job.asked()) is None:
+                job.check()
+                if time.monotonic() > until:
+                    self._tell_late_rows()
+                    return TurnOutcome(reason="the stream has no new batch", more=True)
+                job.wait(_POLL)
+            return self._commit(job, asked)
+        except CommitRejectedError:
+            self._end(at_once=True)
+            raise
+        except ConflictError:
+            raise  # somebody refreshes by hand: the job waits
+        except BaseException:
+            self._end(at_once=True)
+            raise
+
+    def close(self) -> None:
+        """Let the job end after the batch at which it is: nobody commits that any more, so the next job begins with it."""
+        if self._job is not None:
+            self._end()
+            self._place.close(self._stream)
+
+    def _start(self) -> StreamJob:
+        """Start the job of the stream that goes on, or of a new one."""
+        work = self.work
+        plan = stream_plan(work.workspace, work.table, work.sources)
+        table = _made(work.workspace, work)
+        folder = table.folder()
+        if folder is None:
+            raise CommitRejectedError(f"{work.table.identifier} was dropped just now.")
+        self._place = Place(folder)
+        self._stream, why = self._place.open(recipe_of(plan), table.position())
+        if why:
+            log.info("Stream %s of %s begins from nothing: %s.", self._stream.name, work.table.identifier, why)
+        self._late_rows = self._place.progress(self._stream).late_rows
+        settings = StreamSettings(
+            stream=self._stream.name,
+            checkpoint=self._place.checkpoint(self._stream),
+            progress=self._place.progress_file(self._stream),
+            interval=self._interval,
+            patience=PATIENCE,
+        )
+        planned = replace(plan, token=self._stream.run, stage=self._place.run_of(self._stream), stream=settings)
+        job = StreamJob(planned, work.submit, work.stop_job, self._is_current)
+        job.start(private=work.workspace.settings.private_files)
+        self._job = job
+        return job
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between two batches: two of them within one freshness."""
+        return max(1.0, self.work.table.freshness.seconds / 2)
+
+    def _is_current(self) -> bool:
+        known = self._place.current()
+        return known is None or known.run == self._stream.run
+
+    def _commit(self, job: StreamJob, asked: Ask) -> TurnOutcome:
+        """Commit a batch and answer, unless the table has it."""
+        trace(Step.ASKED, self._stream.name)
+        what = f"batch {asked.batch} of stream {self._stream.name}"
+        position = StreamPosition(self._stream.name, asked.batch, asked.offsets)
+        now = self._table().position()
+        if now == position:
+            job.say(batch=asked.batch, plan=None, is_done=True)
+            return TurnOutcome(reason=f"the table has {what} already", more=True)
+        follows = now if now is not None and now.stream == self._stream.name else None
+        if follows is not None and follows.batch >= asked.batch:
+            return self._begin_anew(f"{what} is older than what the table has of it")
+        if follows is None and not self._is_first(asked.batch):
+            return self._begin_anew("something else than the stream changed the table")
+        request = self._request(asked, StreamBatch(job.plan, position, follows))
+        outcome = run(self.work.workspace, request, self._written, self.work.stop_job)
+        if isinstance(outcome, Skipped):
+            return self._skipped(job, asked, outcome)
+        job.say(batch=asked.batch, plan=None, is_done=True)
+        trace(Step.ANSWERED, self._stream.name)
+        return TurnOutcome((outcome,), more=True)
+
+    def _is_first(self, batch: int) -> bool:
+        """Whether a batch may make the first version of its stream; if so, it is noted before anything is done."""
+        if self._stream.first is None:
+            self._note_first(batch)
+        return self._stream.first == batch
+
+    def _note_first(self, batch: int | None) -> None:
+        self._stream = replace(self._stream, first=batch)
+        self._place.write(self._stream)
+
+    def _request(self, asked: Ask, batch: StreamBatch) -> RefreshRequest:
+        work = self.work
+        # Spark notes the time after it has looked for files, so one that came in between may not be among them.
+        time_read = work.workspace.now() - timedelta(seconds=asked.age + self._interval)
+        return RefreshRequest(
+            table=work.table,
+            sources=work.sources,
+            schedule_time=time_read.replace(microsecond=0),
+            token=str(uuid4()),
+            owner=work.owner,
+            is_reported=True,
+            batch=batch,
+        )
+
+    def _written(self, plan: RefreshPlan) -> None:
+        """Let the job write a batch, and wait until it has."""
+        job = self._job
+        if job is None or plan.position is None:
+            raise CommitRejectedError("The streaming job has ended.")
+        job.say(batch=plan.position.batch, plan=plan.plan_location, is_done=False)
+        wait_until(lambda: exists(plan.result_location), job)
+
+    def _skipped(self, job: StreamJob, asked: Ask, skipped: Skipped) -> TurnOutcome:
+        """What becomes of a batch that made no version."""
+        match skipped.reason.code:
+            case ReasonCode.SUSPENDED:
+                return TurnOutcome(reason=str(skipped.reason))  # the job waits
+            case ReasonCode.NOTHING_TO_REFRESH:
+                if self._stream.first == asked.batch:
+                    self._note_first(None)
+                job.say(batch=asked.batch, plan=None, is_done=True)
+                return TurnOutcome(reason=str(skipped.reason), more=True)
+        self._place.forget()  # a new stream reads what is there by then
+        raise OvertakenError(str(skipped.reason))
+
+    def _begin_anew(self, why: str) -> TurnOutcome:
+        """Give the stream up: the next turn begins one that replaces the table by all that the sources hold."""
+        log.warning("Stream %s of %s is given up: %s.", self._stream.name, self.work.table.identifier, why)
+        self._place.forget()
+        self._end(at_once=True)
+        return TurnOutcome(reason=why, more=True)
+
+    def _tell_late_rows(self) -> None:
+        late = self._place.progress(self._stream).late_rows
+        if late > self._late_rows:
+            log.warning(
+                "The stream of %s left out %s late rows: the watermark of a source was beyond them. Give that a longer delay; a "
+                "new stream then counts them in.",
+                *(self.work.table.identifier, late - self._late_rows),
+            )
+        self._late_rows = late
+
+    def _table(self) -> LakeTable:
+        return self.work.workspace.table(self.work.table.identifier, self.work.table.format, self.work.table.atomicity)
+
+    def _end(self, *, at_once: bool = False) -> None:
+        if self._job is not None:
+            self._tell_late_rows()
+            job = self._job
+            self._job = None
+            job.end(at_once=at_once)
+
+
+def _made(workspace: Workspace, work: Work) -> LakeTable:
+    """The table, which is made when there is none, so that it has a folder."""
+    create(workspace, work.table, JobState.RUNNING)
+    table = workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
+    table.stage("stream").begin()
+    return table

@@ -1,0 +1,155 @@
+"""Kill -9 of the worker of a stream and of its driver: every row is in the table once, as the batch query has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
+from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
+from airflow_dynamic_tables.services.maintenance import sweeping
+from tests.support.faults.report import FaultReport
+from tests.support.faults.stream_job import run_stream
+from tests.support.faults.victims import KILL, Child, start, victim, when_leases_are_over
+from tests.support.streams import DEADLINE, TABLE, WINDOWS, StreamSite, rows, turn_until
+
+POINTS = (
+    *("asked", "opened", "planned", "commit", "publishing", "swap", "swapped", "landed", "published", "completed", "answered"),
+)
+OF_JOB = ("noted", "wrote", "told")
+WATERMARK = "watermark: {column: ts, delay: 10 seconds}"
+SPARK = SparkSettings(
+    conf={
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    },
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path, empty_state: Path) -> StreamSite:
+    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
+
+
+@pytest.fixture
+def windowed(site: StreamSite) -> StreamSite:
+    return replace(site, query=WINDOWS, watermark=WATERMARK)
+
+
+def keep_fresh(site: StreamSite, wanted: int) -> None:
+    """Turn, as the loop does, until the table has so many rows."""
+    with site.open() as workspace:
+        runner = SparkSubmitRunner(SPARK, "local[1]")
+        with closing(site.streaming(workspace, lambda plan: runner.run(plan, {}), runner.stop)) as stream:
+            while len(rows(workspace)) < wanted:
+                with suppress(JobFailedError, ConflictError):
+                    turn_until(stream, lambda: len(rows(workspace)) >= wanted)
+
+
+def take_in(site: StreamSite, wanted: int) -> None:
+    """As :func:`keep_fresh`, without Spark."""
+    with site.open() as workspace, closing(site.streaming(workspace, run_stream, lambda: None)) as stream:
+        turn_until(stream, lambda: len(rows(workspace)) >= wanted)
+
+
+def kill_driver() -> None:
+    """Kill spark-submit and all that it started; the worker lives."""
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.killpg(int(child), signal.SIGKILL)
+
+
+def kill(report: FaultReport, point: str, *target: Any) -> None:
+    """Run something in a process that is killed at a point."""
+    child = victim(point, KILL, *target)
+    child.process.join(DEADLINE)
+    assert child.process.exitcode == -signal.SIGKILL, child.answer()
+    report.injected("kill -9")
+
+
+def minute(site: StreamSite, number: int) -> None:
+    """All events of a minute; with those of the minute before, its window is closed."""
+    site.arrive(str(number), *((10 * number + second, f"00:{number:02}:{second:02}") for second in range(0, 60, 10)))
+
+
+def windows(minutes: int) -> list[tuple[object, ...]]:
+    """What the query returns of so many minutes."""
+    return [(f"00:{number:02}", 6, sum(10 * number + second for second in range(0, 60, 10))) for number in range(minutes)]
+
+
+def check(site: StreamSite, expected: list[tuple[object, ...]]) -> None:
+    """Every row is there once, every version is in the ledger, and nothing is left over."""
+    with site.open(when_leases_are_over) as workspace:
+        sweeping.sweep(workspace)
+        assert rows(workspace) == expected
+        landed = {version.token for version in workspace.table(TABLE, "iceberg").versions()}
+        states = {stage.token: stage.state for stage in workspace.ledger.list_stages(states=tuple(StageState))}
+        assert states == {token: StageState.COMMITTED if token in landed else StageState.ABORTED for token in states}
+        assert landed <= states.keys()
+
+
+def struck(report: FaultReport, point: str, of: str, site: StreamSite, wanted: int) -> None:
+    """Keep the table fresh while worker or driver dies at a point."""
+    child: Child = victim(point, KILL if of == "worker" else kill_driver, keep_fresh, site, wanted)
+    if of == "worker":
+        child.process.join(DEADLINE)
+        assert child.process.exitcode == -signal.SIGKILL, child.answer()
+    else:
+        assert child.answer() == (None, None)
+    report.injected(f"kill -9 of the {of} of a stream at {point}")
+
+
+@pytest.mark.parametrize(
+    ("point", "first"),
+    [*zip(("begin", *POINTS, *OF_JOB), cycle((True, False)), strict=False), ("published", True), ("swap", False)],
+)
+def test_killed_at(site: StreamSite, fault_report: FaultReport, point: str, first: bool) -> None:
+    """Worker and job die together, at the first batch of a stream or at a later one; the next ones go on."""
+    site.arrive("1", (1, "00:00:01"), (2, "00:00:02"))
+    if not first:
+        assert start(take_in, site, 2).answer() == (None, None)
+        site.arrive("2", (3, "00:00:03"))
+    kill(fault_report, point, take_in, site, 3)
+    site.arrive("3", (4, "00:00:04"))
+    expected = [1, 2, 4] if first else [1, 2, 3, 4]
+    assert start(take_in, site, len(expected)).answer() == (None, None)
+    check(site, [(number,) for number in expected])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.long
+def test_killed_after_the_commit_and_while_the_next_batch_is_written(windowed: StreamSite, fault_report: FaultReport) -> None:
+    minute(windowed, 0)
+    minute(windowed, 1)
+    struck(fault_report, "published", "worker", windowed, 1)
+    minute(windowed, 2)
+    struck(fault_report, "planned", "driver", windowed, 2)
+    check(windowed, windows(2))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.long
+def test_twenty_deaths_in_a_row(windowed: StreamSite, fault_report: FaultReport) -> None:
+    minute(windowed, 0)
+    deaths = zip(cycle(POINTS), cycle(("worker", "driver", "driver", "worker", "worker")), range(1, 21), strict=False)
+    for point, of, number in deaths:
+        minute(windowed, number)
+        struck(fault_report, point, of, windowed, number)
+    assert start(keep_fresh, windowed, 20).answer() == (None, None)
+    check(windowed, windows(20))

@@ -1,0 +1,131 @@
+"""A stream on a real Spark: every batch is one version, and what the table has is what its query returns."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.jobs.batch import refresh
+from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.streaming import follow
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.streams import TABLE, WINDOWS, StreamSite, ids, rows, turn_until
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def site(tmp_path: Path, empty_state: Path) -> StreamSite:
+    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
+
+
+@pytest.fixture
+def workspace(site: StreamSite) -> Iterator[Workspace]:
+    with site.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def submit(spark: SparkSession) -> Callable[[RefreshPlan], None]:
+    """What runs a job, also one that is no stream."""
+
+    def run_job(plan: RefreshPlan) -> None:
+        if plan.stream is not None:
+            follow(spark, plan, JvmDriver(spark))
+        else:
+            refresh(spark, plan, JvmDriver(spark))
+
+    return run_job
+
+
+def test_files_become_rows_once_each(site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]) -> None:
+    site.arrive("1", (1, "00:00:01"), (2, "00:00:02"))
+    with closing(site.streaming(workspace, submit, lambda: None)) as stream:
+        (first,) = turn_until(stream, lambda: ids(workspace) == [1, 2])
+        site.arrive("2", (3, "00:00:03"))
+        (second,) = turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
+        assert (first.number, second.number) == (1, 2)
+        assert first.data_timestamp is not None
+        assert second.data_timestamp is not None
+        assert first.data_timestamp <= second.data_timestamp <= workspace.now()
+    with closing(site.streaming(workspace, submit, lambda: None)) as again:
+        site.arrive("3", (4, "00:00:04"))
+        turn_until(again, lambda: ids(workspace) == [1, 2, 3, 4])
+        assert [version.number for version in workspace.table(TABLE, "iceberg").versions()] == [1, 2, 3]
+    last = workspace.ledger.list_refreshes(TABLE)[0]
+    assert (last.action, last.reason_code, last.rows) == (RefreshAction.ADD, ReasonCode.STREAMED, 1)
+
+
+def test_a_table_that_others_changed_is_made_anew(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rollback while the stream stands still, a refresh by hand while it runs, and a checkpoint that is gone."""
+    site.arrive("1", (1, "00:00:01"))
+    with closing(site.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1])
+        site.arrive("2", (2, "00:00:02"))
+        turn_until(stream, lambda: ids(workspace) == [1, 2])
+        request = RefreshRequest(
+            stream.work.table, stream.work.sources, workspace.now(), "by hand", "somebody", full_refresh=True
+        )
+        run(workspace, request, submit)
+        assert workspace.table(TABLE, "iceberg").position() is None
+        site.arrive("3", (3, "00:00:03"))
+        turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
+        assert "something else than the stream changed the table" in caplog.text
+    (checkpoint,) = site.home.rglob("_streams/*/checkpoint")
+    shutil.rmtree(checkpoint)
+    site.arrive("4", (4, "00:00:04"))
+    with closing(site.streaming(workspace, submit, lambda: None)) as again:
+        turn_until(again, lambda: ids(workspace) == [1, 2, 3, 4])
+    assert len(list(site.home.rglob("_streams/*/checkpoint"))) == 1, "what the streams before left is deleted"
+
+
+def test_a_changed_query_begins_a_new_stream(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
+) -> None:
+    site.arrive("1", (1, "00:00:01"))
+    with closing(site.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1])
+    changed = replace(site, query="SELECT -id AS id, ts FROM raw.events")
+    with closing(changed.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [-1])
+    assert workspace.table(TABLE, "iceberg").sample(9, 1) != workspace.table(TABLE, "iceberg").sample(9, 2)
+
+
+def test_windows_close_by_the_watermark_and_late_rows_are_told(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = replace(site, query=WINDOWS, watermark="watermark: {column: ts, delay: 10 seconds}")
+    with closing(waiting.streaming(workspace, submit, lambda: None)) as stream:
+        waiting.arrive("1", (1, "00:00:05"), (2, "00:01:05"))
+        waiting.arrive("2", (3, "00:00:50"), (4, "00:01:10"))
+        turn_until(stream, lambda: rows(workspace) == [("00:00", 2, 4)])
+        waiting.arrive("3", (5, "00:00:55"), (6, "00:02:30"))
+        turn_until(stream, lambda: rows(workspace) == [("00:00", 2, 4), ("00:01", 2, 6)])
+        turn_until(stream, lambda: "1 late rows" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("format: parquet", "in one step; use format: iceberg"),
+        ("expectations: [{unique: [id]}]", "one batch at a time"),
+        ("expectations: [{row_count: {min: 1}}]", "batches of any size"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused(site: StreamSite, workspace: Workspace, more: str, message: str) -> None:
+    stream = replace(site, more=more).streaming(workspace, lambda _: None, lambda: None)
+    with pytest.raises(UnsupportedError, match=message):
+        stream.turn(1)

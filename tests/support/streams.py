@@ -1,0 +1,114 @@
+"""A table that a stream keeps fresh, of JSON files that appear while it runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from uuid import uuid4
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+
+TABLE = TableIdentifier("lake", "sales", "seen")
+
+ALL_ROWS = "SELECT id, ts FROM raw.events"
+
+WINDOWS = """
+    SELECT date_format(w.start, 'HH:mm') AS minute, count(*) AS n, sum(id) AS ids
+    FROM (SELECT window(ts, '1 minute') AS w, id FROM raw.events) GROUP BY w"""
+
+DEADLINE = 240
+"""Seconds that anything may take on a machine that has a lot to do."""
+
+
+@dataclass(frozen=True)
+class StreamSite:
+    """A folder of events, a warehouse and a state."""
+
+    home: Path
+    database_url: str
+    query: str = ALL_ROWS
+    watermark: str = ""
+    more: str = ""
+
+    def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
+        """The workspace, as this process sees it."""
+        return open_workspace(Settings(self.database_url, f"file://{self.home}/warehouse"), clock)
+
+    def work(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Work:
+        """What a strategy works with."""
+        definitions = load_definitions(self._definitions())
+        table = definitions.tables[TABLE]
+        return Work(workspace, table, definitions.sources, (), uuid4(), "dag/run/refresh", submit, stop)
+
+    def streaming(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Streaming:
+        """The strategy."""
+        return Streaming(self.work(workspace, submit, stop))
+
+    def arrive(self, name: str, *events: tuple[int, str]) -> None:
+        """Let a file of events (id, time) appear at once."""
+        folder = self.home / "events"
+        folder.mkdir(exist_ok=True)
+        half = folder / f".{name}"
+        half.write_text("".join(json.dumps({"id": number, "ts": f"2024-01-01T{at}"}) + "\n" for number, at in events))
+        half.rename(folder / f"{name}.json")
+
+    def _definitions(self) -> Path:
+        (self.home / "events").mkdir(exist_ok=True)
+        file = self.home / "seen.yaml"
+        file.write_text(f"""
+defaults: {{catalog: lake, database: sales}}
+sources:
+- name: raw.events
+  format: json
+  path: {self.home}/events
+  schema: id bigint, ts timestamp
+  {self.watermark}
+dynamic_tables:
+- name: seen
+  freshness: 2 seconds
+  continuous: {{strategy: stream}}
+  {self.more}
+  query: |
+    {self.query.strip()}
+""")
+        return file
+
+
+def rows(workspace: Workspace) -> list[tuple[object, ...]]:
+    """What a reader sees now."""
+    try:
+        return sorted(tuple(row.values()) for row in workspace.table(TABLE, "iceberg").sample(100_000))
+    except TableNotFoundError:
+        return []
+
+
+def ids(workspace: Workspace) -> list[object]:
+    """The first column of what a reader sees now."""
+    return [row[0] for row in rows(workspace)]
+
+
+def turn_until(strategy: Streaming, condition: Callable[[], bool]) -> list[Version]:
+    """Turn until a condition holds.
+
+    :return: the versions that were made.
+    """
+    until = time.monotonic() + DEADLINE
+    versions: list[Version] = []
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"the stream made {len(versions)} versions, and no more come")
+        outcome: TurnOutcome = strategy.turn(1)
+        versions += outcome.versions
+    return versions
