@@ -104,15 +104,18 @@ def _copy(sources: Sequence[str], writer: pq.ParquetWriter) -> int:
     """Write the rows of some files, and say how many there are by their footers."""
     rows = 0
     held: list[pa.RecordBatch] = []
+    held_bytes = 0
     for source in sources:
         with open_file(source) as stream:
             file = pq.ParquetFile(stream, pre_buffer=False)
             rows += file.metadata.num_rows
             for batch in _batches(file):
                 held.append(batch)
-                if sum(one.nbytes for one in held) > _ROW_GROUP_BYTES:
+                held_bytes += batch.nbytes
+                if held_bytes > _ROW_GROUP_BYTES:
                     writer.write_table(pa.Table.from_batches(held))
                     held = []
+                    held_bytes = 0
     if held:
         writer.write_table(pa.Table.from_batches(held))
     return rows
