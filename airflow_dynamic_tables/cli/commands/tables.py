@@ -20,6 +20,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
@@ -80,12 +81,16 @@ def show_table(arguments: Namespace) -> int:
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
+        stream = stream_progress(workspace, name)
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
         rows = status.sample(workspace, name, wanted, arguments.version) if wanted else []
     if arguments.output == "table":
         _print_table(details, rows)
+        if stream is not None:
+            print("\nstream:")
+            output.record(stream, "table")
     else:
-        output.record({**output.plain(details), "rows": rows}, arguments.output)
+        output.record({**output.plain(details), "stream": stream, "rows": rows}, arguments.output)
     return OK
 
 

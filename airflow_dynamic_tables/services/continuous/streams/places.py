@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
+from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import exists, list_entries, read_text, write_text
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.streaming.streams import NO_PROGRESS, WORKER_FILE, Answer, Progress
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.services.workspace import Workspace
 
 STREAMS = "_streams"
 """Folder in that of a table; what lies in it is no data to Spark, Hive and Iceberg, and nobody's orphan."""
@@ -135,3 +138,18 @@ def _agrees(offsets: Mapping[int, str], position: StreamPosition) -> bool:
         text = read_text(offsets[position.batch])
         return hashlib.sha256(text.encode()).hexdigest() == position.offsets
     return bool(offsets) and min(offsets) > position.batch
+
+
+def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> Progress | None:
+    """How far the stream of a table has come; ``None`` when it has none, or its first batch is under way.
+
+    :raises TableNotFoundError: when the catalog does not have the table.
+    """
+    entry = workspace.readable(identifier.catalog).get_table(identifier.path)
+    folder = None if isinstance(entry, CatalogView) else workspace.table(identifier, entry.format).folder()
+    if folder is None:
+        return None
+    place = Place(folder)
+    stream = place.current()
+    progress = place.progress(stream) if stream is not None else NO_PROGRESS
+    return None if progress == NO_PROGRESS else progress
