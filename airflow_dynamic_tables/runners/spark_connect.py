@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from pathlib import Path
 from typing import cast
 
 import grpc
@@ -17,7 +15,6 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession as AnySparkSession
 from pyspark.sql.connect.session import SparkSession
 
-from airflow_dynamic_tables.clients.files import list_files, open_file, plain_path, write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import (
@@ -28,11 +25,12 @@ from airflow_dynamic_tables.exceptions import (
     SchemaEvolutionError,
 )
 from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver, Surroundings
+from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.runners.base import Runner, refuse_templates
 from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
+from airflow_dynamic_tables.runners.connect_surroundings import Progress, WorkerFiles, folder_for_modules
 
 _PATIENCE = 60.0
 """Seconds after which a server that does not answer counts as gone. A pause for garbage collection is shorter."""
@@ -77,8 +75,8 @@ class SparkConnectRunner(Runner):
         self._end = None
         channel = ConnectChannel(self._url, self._patience)
         try:
-            with _connect_mode(), tempfile.TemporaryDirectory() as folder, self._opened(channel) as spark:
-                driver = ConnectDriver(spark, _Surroundings(Path(folder)), environment, self._on_line)
+            with _connect_mode(), folder_for_modules() as folder, self._opened(channel) as spark:
+                driver = ConnectDriver(spark, WorkerFiles(folder), environment, self._on_line)
                 self._on_line(f"Spark application {driver.application_id} of {channel.endpoint}")
                 self._apply_settings(spark)
                 result = refresh(spark, plan, driver)
@@ -119,6 +117,7 @@ class SparkConnectRunner(Runner):
                 raise JobFailedError(self._end)
             _greet(spark, channel)
             watcher.start()
+            spark.registerProgressHandler(Progress(self._on_line))  # type: ignore[arg-type]  # it only calls it
             yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
         except BaseException:
             done.set()
@@ -227,33 +226,3 @@ def _connect_mode() -> Iterator[None]:
             _users -= 1
             if not _users:
                 os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
-
-
-class _Surroundings(Surroundings):
-    """The file systems that this worker reaches.
-
-    :param folder: for copies of files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write_text(self, uri: str, text: str) -> None:
-        """See :meth:`Surroundings.write_text`."""
-        write_text(uri, text)
-
-    def list_files(self, uri: str) -> list[tuple[str, int]]:
-        """See :meth:`Surroundings.list_files`."""
-        root = plain_path(uri)
-        try:
-            found = list_files(uri)
-        except FileNotFoundError:
-            return []
-        return sorted((uri + plain_path(name)[len(root) :], int(info.get("size") or 0)) for name, info in found.items())
-
-    def local_copy(self, uri: str) -> Path:
-        """See :meth:`Surroundings.local_copy`."""
-        copy = self._folder / uri.rpartition("/")[2]
-        with open_file(uri) as stream:
-            copy.write_bytes(stream.read())
-        return copy

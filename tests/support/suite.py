@@ -54,6 +54,7 @@ GROUPS = {
         "tests/formats/hive/",
         "tests/formats/test_merging.py",
         "tests/jobs/",
+        "tests/runners/test_spark_connect.py",
         "tests/runners/local/",
         "tests/scripts/",
         "tests/services/continuous/streams/test_strategy.py",

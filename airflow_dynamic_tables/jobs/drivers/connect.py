@@ -27,7 +27,7 @@ class Surroundings(ABC):
 
     @abstractmethod
     def local_copy(self, uri: str) -> Path:
-        """A file of this machine with the same name and content, which is there until the job ends."""
+        """A file of this machine with the same name and content. When the job ends, it is gone, and so are modules in it."""
 
 
 class ConnectDriver(Driver):
@@ -77,10 +77,9 @@ class ConnectDriver(Driver):
 
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""
-        copy = str(self._surroundings.local_copy(uri))
-        if copy not in sys.path:
-            sys.path.insert(0, copy)
-        self._spark.addArtifacts(copy, pyfile=True)
+        copy = self._surroundings.local_copy(uri)
+        sys.path.insert(0, str(copy.parent if copy.suffix == ".py" else copy))
+        self._spark.addArtifacts(str(copy), pyfile=True)
 
     def password(self, variable: str) -> str | None:
         """See :meth:`Driver.password`."""

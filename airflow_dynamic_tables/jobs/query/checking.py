@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,16 @@ LEAVES = frozenset(
 """What the rows of a query may come from: values, functions such as ``range``, and relations, which have names."""
 
 
+WINDOWS = "WithWindowDefinition"
+"""The node of a WINDOW clause, whose subqueries are no parts of it to Spark until it is analysed."""
+
+_SUBQUERY = re.compile(r"#\d+ \[")
+"""What a subquery is in the text of an expression."""
+
+_EVERYTHING = 2_000_000_000
+"""Parts of an expression that its text may have."""
+
+
 def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None:
     """Check a query as Spark reads it, which may be otherwise than the definitions did.
 
@@ -40,6 +51,8 @@ def check_query(spark: SparkSession, query: str, views: Collection[str]) -> None
             raise ValueError(f"for Spark the query is {kind}, and a query only reads")
         if kind == "PlanWithUnresolvedIdentifier":
             raise ValueError("IDENTIFIER(...) hides which table the query reads; name the table in FROM")
+        if kind == WINDOWS:
+            check_windows(str(node.simpleString(_EVERYTHING)))
         if kind == "UnresolvedRelation":
             check_name(list(_elements(node.multipartIdentifier())), legal | named)
         elif node.children().isEmpty() and kind not in LEAVES:
@@ -58,6 +71,15 @@ def check_name(names: Sequence[str], legal: Collection[str]) -> None:
             f"[TABLE_OR_VIEW_NOT_FOUND] for Spark the query reads {'.'.join(names)}, which is none of its declared tables; Spark "
             "takes its text otherwise than the definitions do"
         )
+
+
+def check_windows(definitions: str) -> None:
+    """Check the text of a WINDOW clause.
+
+    :raises ValueError: when there is a subquery in it, for nobody sees what that reads.
+    """
+    if _SUBQUERY.search(definitions):
+        raise ValueError("a subquery in a WINDOW clause hides what the query reads; write it in the OVER (...) that uses it")
 
 
 def _nodes(node: Any, named: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:

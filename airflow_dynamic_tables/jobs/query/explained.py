@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.jobs.query.checking import LEAVES, check_name
+from airflow_dynamic_tables.jobs.query.checking import LEAVES, WINDOWS, check_name, check_windows
 
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
@@ -35,8 +36,7 @@ _INDENT = 3
 """Characters by which a node stands right of its parent."""
 
 _RELATION = re.compile(r"'UnresolvedRelation \[(?P<name>[^\[\],\n]+)\], \[\], false")
-_ALIAS = re.compile(r"[!'~]?SubqueryAlias (?P<name>.+)", re.DOTALL)
-_SUBQUERY = re.compile(r"#\d+ \[")
+_ALIAS = re.compile(r"[!'~]?SubqueryAlias (?:(?P<plain>[^`\n]+)|`(?P<quoted>[^`\n]+)`)")
 _JAVA_CALL = re.compile(rf"(?:{'|'.join(JAVA_CALLS)})(?:\(|\])|WithUnresolvedIdentifier", re.IGNORECASE)
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 
@@ -71,13 +71,13 @@ class ExplainedQueries:
         """
         root, _ = self._parsed(query)
         legal = frozenset(view.lower() for view in views)
-        for node, named in _nodes(root):
+        for node, named, own in _nodes(root):
             if node.kind == "PlanWithUnresolvedIdentifier":
                 raise ValueError("IDENTIFIER(...) hides which table the query reads; name the table in FROM")
-            if node.kind == "WithWindowDefinition" and _SUBQUERY.search(node.text):
-                raise ValueError(_not_checked("a subquery in a WINDOW clause"))
+            if node.kind == WINDOWS:
+                check_windows(node.text)
             if node.kind == "UnresolvedRelation":
-                _check_relation(node, legal | named)
+                _check_relation(node, legal | named | {name for name in own if not self._exists(name)})
             elif not node.children and node.kind not in LEAVES:
                 raise ValueError(f"for Spark the query reads {node.kind}, and a query reads declared tables only")
 
@@ -93,12 +93,16 @@ class ExplainedQueries:
                 raise ValueError(f"function {function.identifier}: {why}")
         for query in (plan.query, *(f"SELECT (\n{item.predicate}\n)" for item in plan.expectations if item.predicate)):
             root, text = self._parsed(query)
-            kinds = {node.kind for node, _ in _nodes(root)}
+            kinds = {node.kind for node, _, _ in _nodes(root)}
             needed = {Ability.TRANSFORM} if "ScriptTransformation" in kinds else set()
             needed |= {Ability.JAVA_CALLS} if _JAVA_CALL.search(text) else set()
             for ability in sorted(needed):
                 if why := plan.allowed.refusal(ability):
                     raise ValueError(why)
+
+    def _exists(self, name: str) -> bool:
+        """Whether a name that a recursive query gives itself would be a table, if it is not recursive: the text hides that."""
+        return self._spark.catalog.tableExists(quote(name))
 
     def _parsed(self, query: str) -> tuple[_Node, str]:
         """The tree of a query, and the same as text."""
@@ -116,7 +120,7 @@ class ExplainedQueries:
         try:
             with self._whole():
                 text = str(self._spark.sql(statement).collect()[0][0])
-        except ParseException as error:
+        except AnalysisException as error:  # what the parser says is one, too
             raise ValueError(_as_of_the_query(str(error))) from None
         _, found_shallow, rest = text.partition(f"SubqueryAlias {shallow}\n")
         first, found_deep, rest = rest.partition(f"SubqueryAlias {deep}\n")
@@ -184,23 +188,24 @@ def _tree(shallow: list[_Node], deep: list[_Node]) -> _Node:
     return shallow[0]
 
 
-def _nodes(root: _Node) -> Iterator[tuple[_Node, frozenset[str]]]:
-    """Every node, each with the names of the common table expressions that it sees.
+def _nodes(root: _Node) -> Iterator[tuple[_Node, frozenset[str], frozenset[str]]]:
+    """Every node, each with the names of the common table expressions that it sees, and of those that it is a part of.
 
-    Whether one of them may name itself (RECURSIVE) is not in the text, so none may.
+    Whether one of these is RECURSIVE, so that the parts see it, is not in the text.
     """
-    stack = [(root, frozenset[str]())]
+    stack = [(root, frozenset[str](), frozenset[str]())]
     while stack:
-        node, named = stack.pop()
-        yield node, named
+        node, named, own = stack.pop()
+        yield node, named, own
         inner = node.inner
         if node.kind == "CTE":
             for relation in inner:
-                stack.append((relation, named))
-                if alias := _ALIAS.fullmatch(relation.text):
-                    named |= {alias["name"].lower()}
+                alias = _ALIAS.fullmatch(relation.text)
+                name = frozenset({(alias["plain"] or alias["quoted"]).lower()} if alias else ())
+                stack.append((relation, named, own | name))
+                named |= name
             inner = []
-        stack.extend((child, named) for child in (*node.children, *inner))
+        stack.extend((child, named, own) for child in (*node.children, *inner))
 
 
 def _check_relation(node: _Node, legal: Collection[str]) -> None:

@@ -1,0 +1,78 @@
+"""What a job that runs in this process is given: files, modules of functions, and somebody who hears how far it is."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql.connect.shell.progress import StageInfo
+
+from airflow_dynamic_tables.clients.files import list_files, open_file, plain_path, write_text
+from airflow_dynamic_tables.jobs.drivers.connect import Surroundings
+
+
+class WorkerFiles(Surroundings):
+    """The file systems that this worker reaches.
+
+    :param folder: for copies of files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write_text(self, uri: str, text: str) -> None:
+        """See :meth:`Surroundings.write_text`."""
+        write_text(uri, text)
+
+    def list_files(self, uri: str) -> list[tuple[str, int]]:
+        """See :meth:`Surroundings.list_files`."""
+        root = plain_path(uri)
+        try:
+            found = list_files(uri)
+        except FileNotFoundError:
+            return []
+        return sorted((uri + plain_path(name)[len(root) :], int(info.get("size") or 0)) for name, info in found.items())
+
+    def local_copy(self, uri: str) -> Path:
+        """See :meth:`Surroundings.local_copy`."""
+        copy = self._folder / uri.rpartition("/")[2]
+        with open_file(uri) as stream:
+            copy.write_bytes(stream.read())
+        return copy
+
+
+class Progress:
+    """Says how many tasks of a query are done, whenever that changes.
+
+    :param tell: takes the line.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._told = ""
+
+    def __call__(self, stages: Iterable[StageInfo] | None, **_others: object) -> None:
+        """Take what the server reports every other second."""
+        known = list(stages or ())
+        done = sum(stage.num_completed_tasks for stage in known)
+        line = f"Spark: {done} of {sum(stage.num_tasks for stage in known)} tasks are done"
+        if known and line != self._told:
+            self._told = line
+            self._tell(line)
+
+
+@contextmanager
+def folder_for_modules() -> Iterator[Path]:
+    """A folder whose modules can be imported while the body runs; the next job may bring others of the same names."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            yield Path(folder)
+        finally:
+            sys.path[:] = [path for path in sys.path if not path.startswith(folder)]
+            files = {name: str(getattr(module, "__file__", None)) for name, module in sys.modules.items()}
+            for name, file in files.items():
+                if file.startswith(folder):
+                    del sys.modules[name]
