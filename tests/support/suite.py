@@ -54,6 +54,7 @@ GROUPS = {
         "tests/formats/hive/",
         "tests/formats/test_merging.py",
         "tests/jobs/",
+        "tests/operators/test_spark_server.py",
         "tests/runners/test_spark_connect.py",
         "tests/runners/local/",
         "tests/scripts/",
