@@ -115,8 +115,8 @@ class SparkConnectRunner(Runner):
         try:
             if self._end is not None:
                 raise JobFailedError(self._end)
-            _greet(spark, channel)
             watcher.start()
+            _greet(spark, channel)
             spark.registerProgressHandler(Progress(self._on_line))  # type: ignore[arg-type]  # it only calls it
             yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
         except BaseException:

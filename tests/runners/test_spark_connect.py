@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -176,11 +177,12 @@ def test_a_password_is_told_to_the_server_alone(
 
 
 @pytest.mark.long
-def test_a_server_that_dies_fails_the_job_and_the_next_one_works(plan: Plan) -> None:
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_server_that_dies_or_hangs_fails_the_job_and_the_next_one_works(plan: Plan, dies: bool) -> None:
     with running_connect_server() as server:
         planned = plan(SLEEPS)
         thread, raised = started(runner(server.url, PATIENCE), planned)
-        server.kill()
+        server.kill() if dies else os.killpg(server.process.pid, signal.SIGSTOP)
         thread.join(60)
         assert [type(error) for error in raised] == [JobFailedError]
     with running_connect_server() as server:

@@ -94,8 +94,8 @@ def test_a_name_that_is_a_table_is_not_its_own_recursion(session: SparkSession, 
 
 
 def test_a_mistake_has_its_place_in_the_query(explained: ExplainedQueries) -> None:
-    with pytest.raises(ValueError, match=r"^\[PARSE_SYNTAX_ERROR\] .*\(line 2, pos 5\)$"):
-        explained.check_query("SELECT 1\nFROM )", ["t"])
+    with pytest.raises(ValueError, match=r"^\[PARSE_SYNTAX_ERROR\] .*\(line 2, pos 14\)$"):
+        explained.check_query("SELECT 1\nFROM t GRUPPE BY x", ["t"])
 
 
 def test_words_that_a_deployment_hides_are_seen(session: SparkSession) -> None:
