@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.partition_values import normal_value
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, parse_spec
+
+_SPELLED_ONCE = frozenset({"string", "date", "tinyint", "smallint", "int", "bigint", "boolean"})
+"""Types of which two different texts, spelled rightly, are two values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +22,17 @@ class Difference:
 
     partitions: frozenset[str] | None
     why: str
+
+    def concerns(self, spec: Mapping[str, str | None], keys: Mapping[str, str], kinds: Mapping[str, str]) -> bool:
+        """Whether rows of one partition of a table may be others by it.
+
+        :param spec: the partition; an empty one is all of the table.
+        :param keys: partition keys of that table, and which key of this one each is, row by row.
+        :param kinds: their types in that table.
+        """
+        if self.partitions is None:
+            return True
+        return any(_meet(spec, text, keys, kinds) for text in self.partitions)
 
 
 def difference(before: SourceState | None, now: SourceState | None) -> Difference | None:
@@ -33,3 +50,20 @@ def difference(before: SourceState | None, now: SourceState | None) -> Differenc
     if before.unsettled:
         return Difference(frozenset(before.unsettled), f"it was changed just before version {before.version} of it was read")
     return None
+
+
+def _meet(spec: Mapping[str, str | None], text: str, keys: Mapping[str, str], kinds: Mapping[str, str]) -> bool:
+    """Whether rows may be in both: only a value that surely is another one tells two partitions apart."""
+    other = parse_spec(text) if text else {}
+    theirs = {key: other.get(keys.get(key, "")) for key in spec}
+    return not any(_are_apart(value, theirs[key], kinds.get(key, "")) for key, value in spec.items())
+
+
+def _are_apart(value: str | None, theirs: str | None, kind: str) -> bool:
+    """Whether two texts are two values, as each is spelled as its type spells it; null may be anything."""
+    if kind not in _SPELLED_ONCE or value in (None, NULL_PARTITION) or theirs in (None, NULL_PARTITION) or value == theirs:
+        return False
+    try:
+        return normal_value(value, kind) == value and normal_value(theirs, kind) == theirs
+    except ValueError:
+        return False

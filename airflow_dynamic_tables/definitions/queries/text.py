@@ -151,3 +151,14 @@ def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
     from airflow_dynamic_tables.definitions.queries import varying
 
     return varying.variation(query, predicates)
+
+
+def origin(query: str, column: str) -> tuple[str, str] | None:
+    """The full name of the table, and its column, that a returned column is just as it is, in every row.
+
+    A row of the result is then made of rows of that table with the same value alone, and of other tables. ``None`` where that
+    is not plain to see.
+    """
+    from airflow_dynamic_tables.definitions.queries import keys
+
+    return keys.origin(query, column)

@@ -36,7 +36,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_la
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
-from airflow_dynamic_tables.services.refresh.unchanged import left_out, remember
+from airflow_dynamic_tables.services.refresh.unchanged import remember, without_unchanged
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -134,8 +134,10 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
     partitions = planned_partitions(workspace, request, growth)
-    if (unchanged := left_out(workspace, request, table, partitions, growth)) is not None:
-        return unchanged
+    to_do = without_unchanged(workspace, request, table, partitions, growth)
+    if isinstance(to_do, Skipped):
+        return to_do
+    partitions = to_do
     if nothing := _nothing_to_do(request, partitions, growth):
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
     staged = table.stage(request.token)

@@ -7,12 +7,17 @@ source, and the rows of the table itself, which others may have changed. What no
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.moved import difference
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.core.refresh.moved import Difference, difference
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.queries.text import origin
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
@@ -25,6 +30,9 @@ from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+_LATEST = 50
+"""Refreshes of the history that are looked at: a partition that an older one made is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +51,26 @@ class _MovedError(Exception):
     """Something has moved, or may have; the message says what."""
 
 
-def left_out(
+def without_unchanged(
     workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet, growth: Growth | None
-) -> Skipped | None:
-    """Leave a scheduled refresh out, and say so in the history; ``None`` when it has to be done, or somebody asked for it.
+) -> PartitionSet | Skipped:
+    """Leave out of a scheduled refresh what has not moved. If nothing has, say so in the history.
 
     :param asked: the partitions that it would replace.
     :param growth: the sources that have a watermark: of time partitions that alone says which have to be made.
+    :return: the partitions that have to be replaced; all of them when somebody asked for it.
     """
     by_watermark = growth is not None and bool(request.table.formatters)
     if not request.is_scheduled or (growth is not None and growth.obstacle is not None) or (by_watermark and not asked.is_empty):
-        return None
+        return asked
     if by_watermark:
         moved = Moved(NO_PARTITIONS, f"no partition is complete that the table does not have: {growth}", table.current())
     else:
         moved = what_moved(workspace, request, table, asked, growth)
     if moved.version is not None and moved.partitions.is_empty:
         return leave_out(workspace, request, moved, moved.version)
-    log.info("The refresh of %s is not left out: %s.", request.table.identifier, moved.why)
-    return None
+    log.info("Of %s is refreshed: %s; %s.", request.table.identifier, moved.partitions, moved.why)
+    return moved.partitions
 
 
 def what_moved(
@@ -73,16 +82,25 @@ def what_moved(
     :param growth: the sources that have a watermark.
     """
     try:
-        version, refresh = _made_last(workspace, request, table)
-        bound = _bound(workspace, request, asked, growth)
-        if refresh.recipe != bound.recipe:
-            raise _MovedError("its definition changed, or what that calls")
-        return Moved(NO_PARTITIONS, _still(workspace, table, refresh, bound, asked), version)
-    except _MovedError as moved:
-        return Moved(asked, str(moved))
+        version, history = _standing(workspace, request, table)
+        bound = bind(workspace, request, asked, growth)
+        if why := why_it_varies(bound.table):
+            return Moved(asked, why)
+        comparison = _Comparison(workspace, bound, table.read().state, history)
+        found = [(spec, comparison.why_moved(spec)) for spec in asked or WHOLE_TABLE]
+    except _MovedError as reason:
+        return Moved(asked, str(reason))
     except (DynamicTableError, OSError) as error:
         # The refresh itself meets the same, and knows what to do.
         return Moved(asked, f"it cannot be told whether anything moved: {error}")
+    moved = [(spec, why) for spec, why in found if why]
+    if moved and asked.is_empty:
+        return Moved(asked, moved[0][1] or "")
+    if moved:
+        return Moved(PartitionSet.of(spec for spec, _ in moved), moved[0][1] or "", version)
+    sources = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources) or "it reads no table"
+    made = " and ".join(map(str, sorted(comparison.versions)))
+    return Moved(NO_PARTITIONS, f"nothing that it reads has moved since version {made}: {sources}", version)
 
 
 def leave_out(workspace: Workspace, request: RefreshRequest, moved: Moved, version: Version) -> Skipped:
@@ -113,18 +131,24 @@ def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:
     identifier = attempt.request.table.identifier
     if not attempt.request.table.skip_unchanged or attempt.request.batch is not None:
         return
+    replaced = attempt.plan.partitions
     token = attempt.request.token
     try:
         left = attempt.table.read().state
         if left is not None and left.version == version.snapshot:
+            if not replaced.is_whole:
+                kept = {
+                    text: rows for text, rows in (left.partitions or {}).items() if text and replaced.covers(parse_spec(text))
+                }
+                left = replace(left, partitions=kept)
             states = workspace.ledger.source_states(token)
             workspace.ledger.record_source_states(token, {**states, str(identifier): left})
     except Exception:
         log.exception("What %s is like now could not be kept; its next refresh is not left out.", identifier)
 
 
-def _made_last(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> tuple[Version, Refresh]:
-    """The current version, and the refresh that made it.
+def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> tuple[Version, list[Refresh]]:
+    """The current version, and the refreshes that made it and those before it, newest first.
 
     :raises _MovedError: when there is none, or something came after it.
     """
@@ -139,39 +163,67 @@ def _made_last(workspace: Workspace, request: RefreshRequest, table: LakeTable) 
         raise _MovedError("it has no version yet")
     if table.undone() is not None:
         raise _MovedError("another engine changed the table")
-    last = ledger.last_stage(identifier, but_of=COMPACTION)
     unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
-    if unfinished or (last is not None and last.token != version.token):
+    opened = ledger.last_stage(identifier, but_of=COMPACTION)
+    refreshes = [refresh for refresh in ledger.list_refreshes(identifier, _LATEST) if refresh.state is not RefreshState.SKIPPED]
+    last = {refresh.token for refresh in refreshes[:1]}
+    # Clocks of several machines tell no order, the ledger does, as long as it knows the stage.
+    last |= {opened.token} if opened is not None else set()
+    if unfinished or last != {version.token}:
         raise _MovedError("its last refresh did not come to a good end")
-    refresh = ledger.get_refresh(version.token)
-    if refresh is None or refresh.state is not RefreshState.SUCCEEDED or refresh.action is RefreshAction.ROLLBACK:
-        raise _MovedError(f"no refresh made version {version.number}, as far as the history goes")
-    return version, refresh
+    versions = sorted((refresh for refresh in refreshes if refresh.version), key=lambda one: one.version or 0, reverse=True)
+    return version, list(takewhile(_made_of_sources, versions))
 
 
-def _bound(workspace: Workspace, request: RefreshRequest, asked: PartitionSet, growth: Growth | None) -> Bound:
-    """What the query reads now.
+def _made_of_sources(refresh: Refresh) -> bool:
+    return refresh.state is RefreshState.SUCCEEDED and refresh.action is not RefreshAction.ROLLBACK
 
-    :raises _MovedError: when the same rows might become others.
+
+class _Comparison:
+    """What is there now, compared with what each refresh recorded that made some of the partitions last.
+
+    :param content: what the table is like now.
+    :param history: the refreshes that made it, newest first.
     """
-    bound = bind(workspace, request, asked, growth)
-    if why := why_it_varies(bound.table):
-        raise _MovedError(why)
-    return bound
 
+    def __init__(self, workspace: Workspace, bound: Bound, content: SourceState | None, history: Sequence[Refresh]) -> None:
+        table = bound.table
+        columns = workspace.catalog(table.identifier.catalog).get_table(table.identifier.path).columns
+        self.versions: set[int] = set()
+        self._ledger = workspace.ledger
+        self._bound = bound
+        self._content = content
+        self._history = history
+        self._kinds = {column.name: column.type for column in columns}
+        self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
+        self._origins = {key: found for key in table.partition_keys if (found := origin(table.expanded_query, key))}
 
-def _still(workspace: Workspace, table: LakeTable, refresh: Refresh, bound: Bound, asked: PartitionSet) -> str:
-    """What has not moved, as a sentence without its full stop.
+    def why_moved(self, spec: Mapping[str, str | None]) -> str | None:
+        """Why a partition has to be made anew; ``None`` when it has not."""
+        refresh = next((one for one in self._history if one.partitions.covers(spec)), None)
+        if refresh is None:
+            return f"no refresh is known that made {describe(spec) or 'all of it'}"
+        if refresh.recipe != self._bound.recipe:
+            return "its definition changed"
+        self.versions.add(refresh.version or 0)
+        if refresh.token not in self._differences:
+            self._differences[refresh.token] = list(self._since(refresh))
+        return next(
+            (why for why, other, keys in self._differences[refresh.token] if other.concerns(spec, keys, self._kinds)), None
+        )
 
-    :raises _MovedError: when something has.
-    """
-    if not all(map(refresh.partitions.covers, asked)):
-        raise _MovedError(f"its last refresh made {refresh.partitions}, and not {asked}")
-    states = workspace.ledger.source_states(refresh.token)
-    if other := difference(states.get(str(bound.table.identifier)), table.read().state):
-        raise _MovedError(f"the table is not as version {refresh.version} left it: {other.why}")
-    for source in bound.sources:
-        if other := difference(states.get(source.identifier), source.state):
-            raise _MovedError(f"{source.identifier} moved: {other.why}")
-    names = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources)
-    return f"nothing that it reads has moved since version {refresh.version}: {names or 'it reads no table'}"
+    def _since(self, refresh: Refresh) -> Iterator[tuple[str, Difference, dict[str, str]]]:
+        """What is different, by table: in words, how, and which of our partition keys is which of its."""
+        states = self._ledger.source_states(refresh.token)
+        own = str(self._bound.table.identifier)
+        if other := difference(states.get(own), self._content):
+            keys = {key: key for key in self._bound.table.partition_keys}
+            yield f"the table is not as version {refresh.version} left it: {other.why}", other, keys
+        for source in self._bound.sources:
+            if other := difference(states.get(source.identifier), source.state):
+                yield f"{source.identifier} moved: {other.why}", other, self._keys_of(source)
+
+    def _keys_of(self, source: SourceBinding) -> dict[str, str]:
+        if "char(" in (source.schema or "").lower():
+            return {}  # Spark fills its values up with blanks
+        return {key: column for key, (table, column) in self._origins.items() if table == source.identifier}

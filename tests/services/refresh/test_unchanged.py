@@ -15,7 +15,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -31,9 +31,10 @@ from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rol
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
-from tests.support.pyarrow_job import write_numbers, write_scattered
+from tests.support.pyarrow_job import write_days, write_numbers, write_scattered
 
 NUMBERS = TableIdentifier("lake", "sales", "numbers")
+DAYS = TableIdentifier("lake", "sales", "days")
 CHILD = TableIdentifier("lake", "sales", "child")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -42,9 +43,15 @@ YAML = """
 defaults: {{catalog: lake, database: sales}}
 sources:
 - {{name: raw.orders, format: csv, path: {folder}/orders, schema: n int}}
+- {{name: raw.days, format: csv, path: {folder}/days, schema: "n bigint, ds string", partitioned_by: [ds]}}
 dynamic_tables:
 - {{name: numbers, freshness: 1 day, query: "{query}"{more}}}
 - {{name: child, freshness: 1 day, query: SELECT x FROM numbers}}
+- name: days
+  freshness: 1 day
+  partitioned_by: [ds]
+  options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+  query: "SELECT s.ds, s.n FROM raw.days s LEFT JOIN raw.orders o ON s.n = o.n"
 """
 
 
@@ -346,3 +353,70 @@ def test_a_child_is_left_out_while_its_parent_is(made: Bench) -> None:
     made.write("b.csv")
     made.next_day()
     assert isinstance(run(made.workspace, made.request(CHILD), made.submit), Version)
+
+
+@pytest.fixture
+def days(bench: Bench) -> Bench:
+    """A table with a partition a day, the first two of which were made one after the other."""
+    for day in (1, 2):
+        bench.write(f"../days/ds=2024-03-0{day}/a.csv")
+        assert made_of(bench, day) == [f"ds=2024-03-0{day}"]
+    return bench
+
+
+def made_of(bench: Bench, *days: int) -> list[str]:
+    """What the refresh that replaces these days does replace: those of which something moved."""
+    wanted = PartitionSet.of([{"ds": f"2024-03-0{day}"} for day in days])
+    bench.clock.time += DAY
+    request = replace(bench.request(DAYS), schedule_time=bench.clock.time, updated=wanted)
+    moved = what_moved(bench.workspace, request, bench.workspace.table(DAYS), wanted)
+    if moved.partitions.is_empty:
+        return []
+    by_hand = replace(request, partitions=moved.partitions, is_scheduled=False)
+
+    def write(plan: RefreshPlan) -> None:
+        write_days(plan, {str(spec["ds"]): [1] for spec in plan.partitions})
+
+    assert isinstance(run(bench.workspace, by_hand, write), Version)
+    return [describe(spec) for spec in moved.partitions]
+
+
+def test_each_partition_is_compared_with_what_made_it_last(days: Bench) -> None:
+    assert made_of(days, 1, 2) == []
+    days.write("../days/ds=2024-03-03/a.csv")
+    assert made_of(days, 1, 2, 3) == ["ds=2024-03-03"]
+    days.write("../days/ds=2024-03-01/late.csv")
+    assert made_of(days, 1, 2, 3) == ["ds=2024-03-01"]
+    assert made_of(days, 1, 2, 3) == []
+    (days.folder / "days/ds=2024-03-02/a.csv").unlink()
+    assert made_of(days, 1, 2, 3) == ["ds=2024-03-02"]
+
+
+def test_what_every_partition_reads_moves_them_all(days: Bench) -> None:
+    days.write("b.csv")
+    assert made_of(days, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
+
+
+def test_a_partition_that_others_emptied_is_made_anew(days: Bench) -> None:
+    store = days.workspace.catalog("lake").stores()[0]
+    store.tables.load_table(("sales", "days")).delete("ds = '2024-03-01'")  # type: ignore[attr-defined]
+    assert made_of(days, 1, 2) == ["ds=2024-03-01"]
+
+
+def test_a_scheduled_refresh_replaces_only_what_moved(days: Bench) -> None:
+    def refresh() -> tuple[Version | Skipped, list[PartitionSet]]:
+        plans: list[RefreshPlan] = []
+        request = replace(days.request(DAYS), schedule_time=MARCH + 2 * DAY, updated=PartitionSet.of([{"ds": "2024-03-01"}]))
+        days.clock.time += DAY
+
+        def write(plan: RefreshPlan) -> None:
+            plans.append(plan)
+            write_days(plan, {str(spec["ds"]): [1] for spec in plan.partitions})
+
+        return run(days.workspace, request, write), [plan.partitions for plan in plans]
+
+    assert isinstance(refresh()[0], Skipped)
+    assert days.fresh(DAYS) == MARCH + 2 * DAY
+    days.write("../days/ds=2024-03-01/late.csv")
+    assert refresh()[1] == [PartitionSet.of([{"ds": "2024-03-01"}])]
+    assert days.fresh(DAYS) == MARCH + 2 * DAY
