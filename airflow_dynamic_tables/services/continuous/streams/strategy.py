@@ -57,6 +57,7 @@ class Streaming:
         job = self._job or self._start()
         until = time.monotonic() + _LONGEST_TURN
         try:
+            job.check()
             while (asked := job.asked()) is None:
                 job.check()
                 if time.monotonic() > until:
