@@ -58,6 +58,7 @@ GROUPS = {
         "tests/runners/test_spark_connect.py",
         "tests/runners/local/",
         "tests/scripts/",
+        "tests/services/continuous/test_hive_",
         "tests/services/continuous/streams/test_strategy.py",
         "tests/services/refresh/test_hive_",
         "tests/services/stages/test_hive_",
