@@ -179,3 +179,24 @@ def test_only_the_schedule_leaves_tables_out() -> None:
         False,
     ]
     assert not is_scheduled(of("backfill", full_refresh=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "conf", "tries", "by_itself"),
+    [
+        ("scheduled", None, 1, True),
+        ("scheduled", None, 2, False),
+        ("backfill", None, 1, False),
+        ("manual", None, 1, False),
+        ("scheduled", {"full_refresh": True}, 1, False),
+        ("scheduled", {"schedule_time": "2024-01-01"}, 1, False),
+        ("scheduled", {"partition": "ds=1/hh=2"}, 1, False),
+    ],
+)
+def test_only_what_nobody_asked_for_may_be_left_out(
+    table: DynamicTable, kind: str, conf: dict[str, Any] | None, tries: int, by_itself: bool
+) -> None:
+    context = run(conf, logical_date=DAY)
+    context["dag_run"].run_type = kind
+    context["ti"].try_number = tries
+    assert read_request(context, table, {}).is_scheduled is by_itself

@@ -420,3 +420,12 @@ def test_a_scheduled_refresh_replaces_only_what_moved(days: Bench) -> None:
     days.write("../days/ds=2024-03-01/late.csv")
     assert refresh()[1] == [PartitionSet.of([{"ds": "2024-03-01"}])]
     assert days.fresh(DAYS) == MARCH + 2 * DAY
+
+
+def test_a_table_of_plain_files_is_left_out_until_somebody_touches_one(bench: Bench) -> None:
+    bench.more = ", format: parquet, atomicity: none"
+    assert isinstance(bench.next_day(), Version)
+    assert isinstance(bench.next_day(), Skipped)
+    folder = Path((bench.workspace.table(NUMBERS).folder() or "").removeprefix("file://"))
+    next(folder.glob("*.parquet")).unlink()
+    assert isinstance(bench.next_day(), Version)
