@@ -237,10 +237,10 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         """
         connection = spark_connection(self._conn_id)
         if is_local_server(connection):
-            self._runner = LocalServerRunner(self._spark_settings(), self.catalog_hook().settings().database_url, self._say)
+            self._runner = LocalServerRunner(self._spark_settings(), self.catalog_hook().settings().database_url, self.hear)
             return
         if url := connect_url(connection):
-            self._runner = runner_for(self._spark_settings(), url, self._say)
+            self._runner = runner_for(self._spark_settings(), url, self.hear)
             return
         environ = {**os.environ, **(self.env_vars or {})}
         check_java(environ)
@@ -256,9 +256,6 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             for field in fields(SparkSettings)
         }
         return SparkSettings(**{name: value for name, value in given.items() if value})
-
-    def _say(self, line: str) -> None:
-        log.info("%s", line)
 
     def _submit(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         if self._killed:  # Airflow does not interrupt execute, so Spark would begin after the stage is gone

@@ -92,6 +92,12 @@ class ShowsSpark(SparkSubmitOperator):
         self.spark_pages = SparkPages()
         return hook
 
+    def hear(self, line: str) -> None:
+        """Log what a job says that runs in this process, and see where Spark shows it."""
+        if self.spark_pages is None:
+            self.spark_pages = SparkPages()
+        log.info("%s", self._noticed(line))
+
     def _noticed(self, line: str) -> str:
         pages = self.spark_pages
         if pages is not None and pages.notice(line.rstrip()):

@@ -35,6 +35,9 @@ def test_a_refresh_needs_no_java(home: Path, monkeypatch: pytest.MonkeyPatch, co
     operator = operator_of(home, "parent", "server")
     report = operator.execute(context())
     assert (report["version"], report["rows"]) == (1, 1)
+    assert operator.spark_pages is not None
+    monkeypatch.setenv("AIRFLOW__DYNAMIC_TABLES__SPARK_HISTORY_SERVER", "https://history.example")
+    assert operator.spark_pages.afterwards().startswith("https://history.example/history/local-")
     left = [path for path in home.rglob("*") if path.is_file() and connect_server.token.encode() in path.read_bytes()]
     assert left == []
 
