@@ -263,7 +263,8 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         if self._runner is not None:
             self._runner.run(plan, job_environment(workspace, plan))
             return
-        self.py_files = ",".join(filter(None, (str(application_zip()), self.py_files)))
+        # Once, however many turns this task has.
+        self.py_files = ",".join(dict.fromkeys(filter(None, (str(application_zip()), *(self.py_files or "").split(",")))))
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]
         # Not by env_vars: these also go to the cluster.

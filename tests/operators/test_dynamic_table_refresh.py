@@ -437,6 +437,22 @@ def test_a_stopped_task_starts_no_spark(home: Path) -> None:
     assert not (home / "started").exists()
 
 
+def test_spark_gets_the_package_once_however_many_turns_a_task_has(home: Path) -> None:
+    (home / "spark/bin/spark-submit").write_text(f'#!/bin/sh\necho "$@" >> {home}/commands\necho refused\nexit 1\n')
+    operator = operator_of(home, name="parent")
+    for turn in range(2):
+        operator._hook = None
+        run = context()
+        run["ti"].id = f"turn-{turn}"
+        with pytest.raises(AirflowException, match="code 1"):
+            operator.execute(run)
+        assert operator._hook is not None
+        operator._hook._submit_sp.stdout.close()  # Airflow's hook leaves that to the end of the task's process
+    first, second = (home / "commands").read_text().splitlines()
+    assert second.replace("turn-1", "turn-0") == first
+    assert first.count("airflow_dynamic_tables-") == 1
+
+
 SHOP = """
 sources: [{name: shop.counter.orders, format: jdbc}]
 dynamic_tables: [{name: lake.sales.orders, freshness: 1 day, spark: {conn_id: local}, query: SELECT id FROM shop.counter.orders}]
