@@ -31,10 +31,6 @@ from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder, U
 
 _ATTEMPTS = 5
 
-_METADATA = (".avro", ".metadata.json", ".puffin", ".stats")
-"""Endings of what Iceberg itself writes beside the data; other files there are not ours to judge."""
-
-
 _STREAM = "dynamic-tables.stream"
 """Property of a table with how far it is of a stream, and the snapshot that this is true of."""
 
