@@ -16,6 +16,7 @@ dynamic_tables:
   - name: lake.updates.NAME
     retries: 0
     freshness: 1 day
+    skip_unchanged: false
     schedule: SCHEDULE
     on: [ON]
     wait_for: [{path: FOLDER/awaited/_SUCCESS}]
