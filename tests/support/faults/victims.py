@@ -54,7 +54,7 @@ REVENUE = TableIdentifier("lake", "sales", "revenue")
 PREFIX = "airflow_dynamic_tables."
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
-defaults: {catalog: lake, database: sales}
+defaults: {catalog: lake, database: sales, version_max_age: 1 day}
 dynamic_tables:
 - {name: revenue, freshness: 1 day, partitioned_by: [ds], query: "SELECT '1' AS ds, 1 AS n"}
 """
