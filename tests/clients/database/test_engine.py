@@ -27,6 +27,7 @@ SCHEMA = {
     "dt_functions",
     "dt_installation",
     "dt_partitions",
+    "dt_published_partitions",
     "dt_refreshes",
     "dt_source_states",
     "dt_stages",
