@@ -31,9 +31,9 @@ class ConnectChannel(DefaultChannelBuilder):
     def __init__(self, url: str, patience: float) -> None:
         try:
             super().__init__(url)
-        except (PySparkException, ValueError) as error:
+        except (PySparkException, ValueError):
             # Without the cause: it may repeat the address, and the token stands in that.
-            raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from error
+            raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from None
         self.patience = patience
         self.add_interceptor(_Deadline(patience))
 

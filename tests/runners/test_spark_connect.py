@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -91,10 +92,13 @@ def test_a_wrong_token_is_refused_and_not_repeated(connect_server: ConnectServer
     assert "Wr0ng" not in str(caught.value)
 
 
-def test_an_address_that_is_none_is_not_repeated() -> None:
+@pytest.mark.parametrize("address", ["host:1/;token=t0p-s3cret;broken", "host:1/t0p-s3cret", "host:t0p-s3cret"])
+def test_an_address_that_is_none_is_not_repeated(address: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is none; write sc://host:port\.$") as caught:
-        runner("sc://host:1/;token=t0p-s3cret;broken").run(make_plan(Path("/nowhere"), "SELECT 1"), {})
-    assert caught.value.__context__ is None or "t0p" not in str(caught.value.__context__)
+        runner(f"sc://{address}").run(make_plan(Path("/nowhere"), "SELECT 1"), {})
+    assert "t0p" not in "".join(traceback.format_exception_only(caught.value))
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize("listens", [False, True])
