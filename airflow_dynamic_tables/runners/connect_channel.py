@@ -16,6 +16,8 @@ from airflow_dynamic_tables.redaction import HIDDEN
 _LONGEST_PAUSE_MS = 2_000
 """Longest pause between two tries to reach a server that does not answer; Spark's own default grows to a minute."""
 
+_THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+
 _AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/FetchErrorDetails")
 """Calls that a healthy server answers at once, however much it computes."""
 
@@ -36,6 +38,9 @@ class ConnectChannel(DefaultChannelBuilder):
             raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from None
         self.patience = patience
         self.add_interceptor(_Deadline(patience))
+        if self.host in _THIS_MACHINE:
+            # A proxy of the environment is for others.
+            self.setChannelOption("grpc.enable_http_proxy", 0)
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - PySpark's name
         """The channel, once the server has answered.

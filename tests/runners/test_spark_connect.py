@@ -101,6 +101,14 @@ def test_an_address_that_is_none_is_not_repeated(address: str) -> None:
     assert caught.value.__suppress_context__
 
 
+def test_a_proxy_is_not_for_this_machine(connect_server: ConnectServer, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    one = plan("SELECT 1 AS x")
+    runner(connect_server.url, patience=20).run(one, {})
+    assert result_of(one).rows == 1
+
+
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_server_that_is_not_there_or_never_answers(plan: Plan, listens: bool) -> None:
     with closing(socket.socket()) as silent:
