@@ -56,17 +56,19 @@ def compact(
     leave_mark(workspace, identifier, table)
     if other_marks(workspace, table):
         return Compacted()
-    stages = (_stage(workspace, identifier, entry.format, partitions) for partitions in due[:MOST_COMMITS])
+    stages = (_stage(workspace, identifier, entry.format, table, partitions) for partitions in due[:MOST_COMMITS])
     return sum((_round(workspace, table, stage, limits) for stage in stages), Compacted())
 
 
-def _stage(workspace: Workspace, identifier: TableIdentifier, table_format: str, partitions: PartitionSet) -> Stage:
+def _stage(
+    workspace: Workspace, identifier: TableIdentifier, table_format: str, table: LakeTable, partitions: PartitionSet
+) -> Stage:
     now = workspace.now()
     token = f"compaction-{uuid4()}"
     return Stage(
         token=token,
         table=identifier,
-        location=workspace.table(identifier, table_format).stage(token).begin(),
+        location=table.stage(token).begin(),
         owner=COMPACTION,
         process=current_process(),
         opened_at=now,
