@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.streaming.streams import (
     JOB_FILE,
     NO_PROGRESS,
@@ -28,11 +28,8 @@ from airflow_dynamic_tables.core.streaming.streams import (
 from airflow_dynamic_tables.jobs.batch import planned_rows, prepare, store
 from airflow_dynamic_tables.jobs.column_types import storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
-from airflow_dynamic_tables.jobs.files import exactly, read_text, write_text
-from airflow_dynamic_tables.jobs.readers import schema_of
-
-_EVERY_FILE = {"maxFileAge": "36500d", "latestFirst": "false", "fileNameOnly": "false", "cleanSource": "off"}
-"""Options of Spark's file stream: by default a file that is a week older than the newest one is left out without a word."""
+from airflow_dynamic_tables.jobs.files import read_text, write_text
+from airflow_dynamic_tables.jobs.streams.sources import bind
 
 _IDLE = 1
 """Seconds between two looks at worker and progress while no batch runs."""
@@ -55,7 +52,7 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
         raise ValueError(f"the plan of {plan.identifier} is not one of a stream")
     prepare(spark, plan, driver)
     for source in plan.sources:
-        _bind(spark, source)
+        bind(spark, source)
     worker = _Worker(spark, plan, plan.stream)
     batches = _Batches(worker, plan.stream, driver)
     writer = storable(planned_rows(spark, plan, driver)).writeStream.outputMode("append").queryName(plan.stream.stream)
@@ -66,18 +63,6 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
     finally:
         batches.end()
         query.stop()
-
-
-def _bind(spark: SparkSession, source: SourceBinding) -> None:
-    """Register the view that the query reads: a stream of all files below a folder, each once."""
-    schema = schema_of(source)
-    if schema is None or source.base_path is None:
-        raise ValueError(f"source {source.identifier} needs a folder and a schema to be read as a stream")
-    reader = spark.readStream.format(source.format).options(**source.options).options(**_EVERY_FILE).schema(schema)
-    frame = reader.load(exactly(source.base_path))
-    if source.event_time is not None:
-        frame = frame.withWatermark(source.event_time.column, source.event_time.delay)
-    frame.createOrReplaceTempView(source.view)
 
 
 def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery, worker: _Worker) -> None:

@@ -11,19 +11,18 @@ from datetime import UTC, datetime
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.services.continuous.streams.sources import INSTEAD, stream_source
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import view_name
 from airflow_dynamic_tables.services.workspace import Workspace
-
-_INSTEAD = "use strategy micro-refresh"
 
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 """The plan of a stream is of no schedule time; those of its batches are."""
@@ -37,11 +36,11 @@ def stream_plan(workspace: Workspace, table: DynamicTable, sources: Mapping[Tabl
     _check(workspace, table)
     inlined = inline_views(workspace, table, sources)
     bindings = tuple(
-        _binding(identifier, sources.get(identifier), view_name(inlined, number))
+        stream_source(identifier, sources.get(identifier), view_name(inlined, number))
         for number, identifier in enumerate(inlined.upstream)
     )
     if not bindings:
-        raise UnsupportedError(f"{table.identifier} reads no source, so there is nothing to stream; {_INSTEAD}.")
+        raise UnsupportedError(f"{table.identifier} reads no source, so there is nothing to stream; {INSTEAD}.")
     views = dict(zip(inlined.upstream, (quote(binding.view) for binding in bindings), strict=True))
     query, functions = bind_functions(workspace, replace_tables(inlined.expanded_query, views))
     traits = FORMATS[table.format]
@@ -83,32 +82,6 @@ def _check(workspace: Workspace, table: DynamicTable) -> None:
     if not workspace.table(name, table.format, table.atomicity).can_add:
         raise UnsupportedError(f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it iceberg.")
     if unique := [expected.name for expected in table.expectations if expected.unique]:
-        raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {_INSTEAD}.")
+        raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {INSTEAD}.")
     if table.row_counts:
-        raise UnsupportedError(f"{name}: rows of a stream come in batches of any size, so 'row_count' says nothing; {_INSTEAD}.")
-
-
-def _binding(identifier: TableIdentifier, source: Source | None, view: str) -> SourceBinding:
-    """How the job reads a source: all files of its folder, as they come.
-
-    :raises UnsupportedError: when it has no folder of files, or nobody says which columns they have.
-    """
-    if source is None or source.path is None:
-        raise UnsupportedError(f"{identifier} has no folder of files that a stream could read; {_INSTEAD}.")
-    if source.schema is None:
-        raise UnsupportedError(f"A stream reads {identifier} before it has files: give the source a 'schema', or {_INSTEAD}.")
-    if source.watermark is not None:
-        raise UnsupportedError(f"A stream does not read {identifier} by whole partitions (watermark: source); {_INSTEAD}.")
-    return SourceBinding(
-        identifier=str(identifier),
-        view=view,
-        format=source.format,
-        version="stream",
-        files=(),
-        base_path=source.path,
-        schema=source.schema,
-        partition_keys=source.partition_keys,
-        options=dict(source.options),
-        parts=(),
-        event_time=source.event_time,
-    )
+        raise UnsupportedError(f"{name}: rows of a stream come in batches of any size, so 'row_count' says nothing; {INSTEAD}.")

@@ -1,0 +1,32 @@
+"""Sources of a stream: each becomes a temporary view of rows that come and come."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.jobs.files import exactly
+from airflow_dynamic_tables.jobs.readers import schema_of
+
+EVERY_FILE = {"maxFileAge": "36500d", "latestFirst": "false", "fileNameOnly": "false", "cleanSource": "off"}
+"""Options of Spark's file stream: by default a file that is a week older than the newest one is left out without a word."""
+
+
+def bind(spark: SparkSession, source: SourceBinding) -> None:
+    """Register the view that the query reads.
+
+    :raises ValueError: when the source cannot be read as a stream.
+    """
+    frame = _files(spark, source)
+    if source.event_time is not None:
+        frame = frame.withWatermark(source.event_time.column, source.event_time.delay)
+    frame.createOrReplaceTempView(source.view)
+
+
+def _files(spark: SparkSession, source: SourceBinding) -> DataFrame:
+    """All files below a folder, each once, when it appears."""
+    schema = schema_of(source)
+    if schema is None or source.base_path is None:
+        raise ValueError(f"source {source.identifier} needs a folder and a schema to be read as a stream")
+    reader = spark.readStream.format(source.format).options(**source.options).options(**EVERY_FILE).schema(schema)
+    return reader.load(exactly(source.base_path))
