@@ -1,4 +1,4 @@
-"""Fixtures that several folders share, and an Airflow home of the test run's own."""
+"""Fixtures that several folders share, and an Airflow home and a cache of the test run's own."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+# Else a run would leave thousands of analysed definitions in the cache of whoever runs it, and read what earlier runs left.
+os.environ["DYNAMIC_TABLES_CACHE"] = f"{_AIRFLOW_HOME}/definitions-cache"
 
 
 # The same examples on every run: a red build can be repeated, and a busy machine is no failure.
@@ -95,7 +97,7 @@ def fault_report() -> FaultReport:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:  # noqa: ARG001 - pytest's signature
-    """Remove the Airflow home."""
+    """Remove the Airflow home, and the cache in it."""
     shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
 
 

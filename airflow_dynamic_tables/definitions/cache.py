@@ -35,6 +35,9 @@ from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 _SETTLED = timedelta(seconds=2)
 _KEPT_SECONDS = 30 * 86_400
 
+_LOOK_SECONDS = 86_400
+"""How long nobody looks for what is old again: a look costs a second where a hundred thousand trees were read."""
+
 _Stamp = list[Any]
 Loaded = tuple[Definitions, tuple[Mistake, ...]]
 
@@ -217,14 +220,19 @@ class Cache:
             Path(temporary).replace(path)
 
     def _forget_old(self) -> None:
-        """Remove what was not written for a month; what is still needed is written again."""
+        """Once a day, remove what was not written for a month; what is still needed is written again."""
         if self._folder is None:
             return
-        oldest = time.time() - _KEPT_SECONDS
+        looked = self._folder / "looked"
+        now = time.time()
         with contextlib.suppress(OSError):
+            if looked.exists() and abs(now - looked.stat().st_mtime) < _LOOK_SECONDS:
+                return
+            looked.touch(0o600)
             for file in self._folder.glob("*/*"):
-                if file.stat().st_mtime < oldest:
-                    file.unlink()
+                with contextlib.suppress(OSError):  # somebody else removed it, or it is none of ours
+                    if now - file.stat().st_mtime > _KEPT_SECONDS:
+                        file.unlink()
 
 
 def _digest(*parts: str) -> str:
