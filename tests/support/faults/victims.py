@@ -11,12 +11,11 @@ swapped  the statement was run; its transaction is not committed
 landed   the transaction is committed; PyIceberg does not know it
 =======  =========================================================================================
 
-Children come from a fork server that has imported everything already, so that a fault takes a fraction of a second.
+They are :data:`~tests.support.faults.children.PROCESSES`, so that a fault takes a fraction of a second.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -48,6 +47,7 @@ from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.stages.quarantine import quarantine
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+from tests.support.faults.children import PROCESSES
 from tests.support.pyarrow_job import Days, write_days
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
@@ -60,17 +60,6 @@ dynamic_tables:
 """
 
 Answer = tuple[Any, str | None]
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        "psycopg",
-        "pyarrow.parquet",
-        "airflow_dynamic_tables.catalog.sql.catalog",
-        "airflow_dynamic_tables.formats.iceberg.table",
-        "airflow_dynamic_tables.services.refresh.running",
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +184,8 @@ class Child:
 
 def start(target: Callable[..., object], *arguments: object) -> Child:
     """Call a function in a process of its own."""
-    here, there = _processes.Pipe(duplex=False)
-    process = _processes.Process(target=_answer, args=(there, target, *arguments), daemon=True)
+    here, there = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_answer, args=(there, target, *arguments), daemon=True)
     process.start()
     there.close()
     return Child(process, here)
@@ -261,7 +250,7 @@ def race(site: Site, plan: Sequence[Sequence[Attempt]]) -> dict[str, Answer]:
 
     :return: the answer for each token.
     """
-    line = _processes.Barrier(len(plan))
+    line = PROCESSES.Barrier(len(plan))
     children = [start(_run_race, site, line, attempts, number == 0) for number, attempts in enumerate(plan)]
     answers: dict[str, Answer] = {}
     for child in children:

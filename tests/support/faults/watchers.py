@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from threading import BrokenBarrierError
 from typing import Any, Protocol
+
+from tests.support.faults.children import PROCESSES
 
 FAILED = "failed: "
 _PATIENCE = 300  # seconds: a process that starts on a busy machine may take its time
@@ -59,10 +60,9 @@ class Watchers:
     """Reader processes at work; all have looked once, and found the table readable, before the body begins."""
 
     def __init__(self, make: Callable[..., Reader], arguments: tuple[Any, ...], processes: int) -> None:
-        context = get_context("spawn")
-        self._stop, self._polls = context.Event(), context.Value("q", 0)
-        self._ready = context.Barrier(processes + 1)
-        self._pool = ProcessPoolExecutor(processes, context, _share, (self._stop, self._polls, self._ready))
+        self._stop, self._polls = PROCESSES.Event(), PROCESSES.Value("q", 0)
+        self._ready = PROCESSES.Barrier(processes + 1)
+        self._pool = ProcessPoolExecutor(processes, PROCESSES, _share, (self._stop, self._polls, self._ready))
         self._futures: list[Future[Report]] = [self._pool.submit(_watch, make, arguments) for _ in range(processes)]
         for future in self._futures:
             future.add_done_callback(lambda _: self._ready.abort())  # nobody waits for one that broke off
