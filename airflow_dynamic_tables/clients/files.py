@@ -30,6 +30,10 @@ _CREATED = "created"
 SETTLED = timedelta(seconds=2)
 """The coarsest clock that stamps files: what was changed since then may change again and look the same."""
 
+_BEHIND = timedelta(minutes=5)
+"""How far the clock of a file server may be behind ours. Where it stamps whole seconds, what was changed so long ago by our clock
+may have been changed in this second of its."""
+
 
 @as_os_errors()
 def read_text(uri: str) -> str:
@@ -155,12 +159,18 @@ def fingerprint(files: Mapping[str, Mapping[str, object]]) -> str:
 def is_settled(info: Mapping[str, object], seen_at: datetime) -> bool:
     """Whether a later change of a file would show in its :func:`fingerprint`, as git asks it of files beside its index.
 
-    Of a link only the size of what it leads to is known.
+    Of a link only the size of what it leads to is known. Fractions of a second tell two changes apart, whatever clock is off.
 
     :param seen_at: a time, timezone-aware, before the file was looked at.
     """
+    if _tag(info):
+        return True
     changed = _changed_at(info)
-    return bool(_tag(info)) or (changed is not None and changed < seen_at - SETTLED and not info.get("islink"))
+    if changed is None or info.get("islink"):
+        return False
+    created = info.get(_CREATED)
+    is_fine = changed.microsecond > 0 or (isinstance(created, float) and not created.is_integer())
+    return changed < seen_at - (SETTLED if is_fine else SETTLED + _BEHIND)
 
 
 def _tag(info: Mapping[str, object]) -> object:

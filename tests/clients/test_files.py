@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fsspec
@@ -11,7 +12,7 @@ import pytest
 import s3fs
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, read_text, write_text
+from airflow_dynamic_tables.clients.files import create_text, exists, is_settled, list_entries, list_files, read_text, write_text
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from tests.support.object_store import BUCKET, running_object_store
 from tests.support.processes import as_nobody
@@ -176,3 +177,28 @@ else:
     with pytest.raises(FileExistsError):
         create_text(uri, "y")
     assert read_text(uri) == "x"
+
+
+NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("info", "settled"),
+    [
+        pytest.param({"mtime": NOW - timedelta(seconds=1.5)}, False, id="just written"),
+        pytest.param({"mtime": NOW - timedelta(seconds=9.5)}, True, id="a while ago, by a fine clock"),
+        pytest.param({"mtime": NOW - timedelta(seconds=60)}, False, id="this second, by a clock a minute behind"),
+        pytest.param({"mtime": NOW - timedelta(minutes=6)}, True, id="long ago by any clock"),
+        pytest.param(
+            {"mtime": (NOW - timedelta(seconds=60)).timestamp(), "created": 1.5},
+            True,
+            id="a fine clock tells",
+        ),
+        pytest.param({"mtime": NOW + timedelta(seconds=60.5)}, False, id="the clock of the server is ahead"),
+        pytest.param({"mtime": NOW, "ETag": "x"}, True, id="its tag tells its content"),
+        pytest.param({"mtime": NOW - timedelta(days=1), "islink": True}, False, id="a link"),
+        pytest.param({"size": 1}, False, id="nobody says when"),
+    ],
+)
+def test_a_file_is_settled_once_no_change_can_hide(info: dict[str, object], settled: bool) -> None:
+    assert is_settled(info, NOW) is settled

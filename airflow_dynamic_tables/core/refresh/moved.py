@@ -14,6 +14,18 @@ _SPELLED_ONCE = frozenset({"string", "date", "tinyint", "smallint", "int", "bigi
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A column of a table: rows of a result with one value are made of rows of that table with that value alone.
+
+    ``is_itself`` says that the result has the column as it is. Otherwise its values are compared with those of another column,
+    or stand beside them in a union, and Spark converts whichever of the two has another type.
+    """
+
+    column: str
+    is_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """How a table differs from what it was: ``partitions``, by their texts, hold something else, or may do so.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.allowed import Ability, Allowed
+from airflow_dynamic_tables.core.refresh.moved import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +154,12 @@ def variation(query: str, predicates: Iterable[str] = ()) -> str | None:
     return varying.variation(query, predicates)
 
 
-def origin(query: str, column: str) -> tuple[str, str] | None:
-    """The full name of the table, and its column, that a returned column is just as it is, in every row.
+def origins(query: str, column: str) -> Mapping[str, Origin]:
+    """By the full names of tables, the column of each by which a returned column tells its rows apart.
 
-    A row of the result is then made of rows of that table with the same value alone, and of other tables. ``None`` where that
-    is not plain to see.
+    A row of the result is then made of rows of that table with the same value alone, and of other tables, however they are
+    joined or put together. Tables of which that is not plain to see are left out.
     """
     from airflow_dynamic_tables.definitions.queries import keys
 
-    return keys.origin(query, column)
+    return keys.origins(query, column)

@@ -78,6 +78,24 @@ class Bound:
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class ToDo:
+    """What a refresh does, as it was found before it took the lease.
+
+    ``partitions`` are those that it replaces, ``growth`` the sources that have a watermark. ``bound`` is all that it reads, where
+    that was compared already, with what the version of token ``base`` was made of.
+    """
+
+    partitions: PartitionSet
+    growth: Growth | None = None
+    bound: Bound | None = None
+    base: str | None = None
+
+    def bound_since(self, current: Version | None) -> Bound | None:
+        """What was compared, as long as nobody has committed since: they may have read what is newer."""
+        return self.bound if current is not None and current.token == self.base else None
+
+
 def planned_partitions(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> PartitionSet:
     """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
 
@@ -128,24 +146,23 @@ def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet
 
 
 def plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None = None
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, to_do: ToDo
 ) -> RefreshPlan:
     """Bind every source at the version it has now; those of a stream were bound when that began.
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
-    :param growth: the sources that have a watermark.
     :raises DynamicTableError: see :func:`bind`.
     """
     if request.batch is not None:
         return _batch_plan(request, request.batch, stage, current, why)
-    return _refresh_plan(workspace, request, stage, current, why, growth)
+    bound = to_do.bound_since(current) or bind(workspace, request, stage.partitions, to_do.growth)
+    return _refresh_plan(workspace, request, stage, current, why, bound)
 
 
 def _refresh_plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, growth: Growth | None
+    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, bound: Bound
 ) -> RefreshPlan:
     action, reason = why
-    bound = bind(workspace, request, stage.partitions, growth)
     table = bound.table
     traits = FORMATS[table.format]
     return RefreshPlan(

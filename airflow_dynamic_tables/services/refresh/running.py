@@ -32,7 +32,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.refresh.expectations import check, with_rows
-from airflow_dynamic_tables.services.refresh.planning import Attempt, fitting_layout, plan, planned_partitions
+from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
@@ -47,7 +47,6 @@ from airflow_dynamic_tables.services.tables.forgetting import forget_after_commi
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone
-from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -134,18 +133,17 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
     partitions = planned_partitions(workspace, request, growth)
-    to_do = without_unchanged(workspace, request, table, partitions, growth)
+    to_do = without_unchanged(workspace, request, table, ToDo(partitions, growth))
     if isinstance(to_do, Skipped):
         return to_do
-    partitions = to_do
-    if nothing := _nothing_to_do(request, partitions, growth):
+    if nothing := _nothing_to_do(request, to_do):
         return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
     staged = table.stage(request.token)
-    stage = _stage(workspace, request, partitions, staged.begin())
+    stage = _stage(workspace, request, to_do.partitions, staged.begin())
     open_stage(workspace, stage)
     trace(Step.OPENED, request.token)
     try:
-        planned = _planned(workspace, request, table, stage, growth)
+        planned = _planned(workspace, request, table, stage, to_do)
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
@@ -186,21 +184,21 @@ def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> S
     return Skipped(reason)
 
 
-def _nothing_to_do(request: RefreshRequest, partitions: PartitionSet, growth: Growth | None) -> str | None:
+def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
     """Why there is nothing to refresh, or nothing can be read as long as somebody writes it anew; ``None`` otherwise."""
+    growth = to_do.growth
     if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
         return growth.obstacle
-    if partitions.is_empty:
+    if to_do.partitions.is_empty:
         return f"no partition is complete that the table does not have: {growth}" if growth else "there is nothing to refresh"
     return None
 
 
-def _planned(
-    workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, growth: Growth | None
-) -> RefreshPlan | Skipped:
+def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, to_do: ToDo) -> RefreshPlan | Skipped:
     # The current version is read under the lease: nobody else can commit these partitions from here on.
     note_undone(workspace, stage.table, table)
     current = table.current()
+    growth = to_do.growth
     if growth is not None and growth.base != (current.token if current is not None else None):
         raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them anew.")
     action, reason = action_of(request, stage.partitions, current)
@@ -225,7 +223,7 @@ def _planned(
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     layout, rebuild = fitting_layout(request, table)
-    planned = replace(plan(workspace, request, stage, current, (action, reason), growth), layout=layout, rebuild=rebuild)
+    planned = replace(plan(workspace, request, stage, current, (action, reason), to_do), layout=layout, rebuild=rebuild)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
-from airflow_dynamic_tables.core.refresh.moved import Difference, difference
+from airflow_dynamic_tables.core.refresh.moved import Difference, Origin, difference
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
+from airflow_dynamic_tables.core.tables.type_parsing import parse_type
+from airflow_dynamic_tables.core.tables.types import Struct
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.definitions.queries.text import origin
-from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.definitions.queries.text import origins
+from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, bind
+from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
@@ -39,38 +41,46 @@ _LATEST = 50
 class Moved:
     """Which partitions of a table have to be made anew because what they are made of has moved, and why.
 
-    They are empty when nothing has, and all that were asked for when nobody knows. ``version`` is the table's current one.
+    They are all that were asked for when nobody knows. ``version`` is the table's current one, and ``bound`` all that it is made
+    of as it was compared; with ``holds``, nothing has moved.
     """
 
     partitions: PartitionSet
     why: str
     version: Version | None = None
+    bound: Bound | None = None
+    holds: bool = False
 
 
 class _MovedError(Exception):
     """Something has moved, or may have; the message says what."""
 
 
-def without_unchanged(
-    workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet, growth: Growth | None
-) -> PartitionSet | Skipped:
+def without_unchanged(workspace: Workspace, request: RefreshRequest, table: LakeTable, to_do: ToDo) -> ToDo | Skipped:
     """Leave out of a scheduled refresh what has not moved. If nothing has, say so in the history.
 
-    :param asked: the partitions that it would replace.
-    :param growth: the sources that have a watermark: of time partitions that alone says which have to be made.
-    :return: the partitions that have to be replaced; all of them when somebody asked for it.
+    Of the time partitions of a table, its sources that have a watermark alone say which have to be made.
+
+    :param to_do: all that it would do.
+    :return: what it has to do; all of it when somebody asked for it.
     """
+    growth = to_do.growth
+    asked = to_do.partitions
     by_watermark = growth is not None and bool(request.table.formatters)
     if not request.is_scheduled or (growth is not None and growth.obstacle is not None) or (by_watermark and not asked.is_empty):
-        return asked
+        return to_do
     if by_watermark:
-        moved = Moved(NO_PARTITIONS, f"no partition is complete that the table does not have: {growth}", table.current())
+        why = f"no partition is complete that the table does not have: {growth}"
+        moved = Moved(NO_PARTITIONS, why, table.current(), holds=True)
     else:
         moved = what_moved(workspace, request, table, asked, growth)
-    if moved.version is not None and moved.partitions.is_empty:
+    if moved.holds and moved.version is not None:
         return leave_out(workspace, request, moved, moved.version)
     log.info("Of %s is refreshed: %s; %s.", request.table.identifier, moved.partitions, moved.why)
-    return moved.partitions
+    # What a refresh reads of a source with a watermark depends on the partitions that it replaces.
+    is_bound_for_these = growth is None or moved.partitions == asked
+    base = moved.version.token if moved.version is not None else None
+    return ToDo(moved.partitions, growth, moved.bound if is_bound_for_these else None, base)
 
 
 def what_moved(
@@ -81,26 +91,27 @@ def what_moved(
     :param asked: those that it would replace, see :func:`~airflow_dynamic_tables.services.refresh.planning.planned_partitions`.
     :param growth: the sources that have a watermark.
     """
+    version: Version | None = None
+    bound: Bound | None = None
     try:
         version, history = _standing(workspace, request, table)
         bound = bind(workspace, request, asked, growth)
         if why := why_it_varies(bound.table):
-            return Moved(asked, why)
+            return Moved(asked, why, version, bound)
         comparison = _Comparison(workspace, bound, table.read().state, history)
         found = [(spec, comparison.why_moved(spec)) for spec in asked or WHOLE_TABLE]
     except _MovedError as reason:
         return Moved(asked, str(reason))
     except (DynamicTableError, OSError) as error:
         # The refresh itself meets the same, and knows what to do.
-        return Moved(asked, f"it cannot be told whether anything moved: {error}")
+        return Moved(asked, f"it cannot be told whether anything moved: {error}", version, bound)
     moved = [(spec, why) for spec, why in found if why]
-    if moved and asked.is_empty:
-        return Moved(asked, moved[0][1] or "")
     if moved:
-        return Moved(PartitionSet.of(spec for spec, _ in moved), moved[0][1] or "", version)
+        partitions = asked if asked.is_empty else PartitionSet.of(spec for spec, _ in moved)
+        return Moved(partitions, moved[0][1] or "", version, bound)
     sources = ", ".join(f"{source.identifier} ({source.version})" for source in bound.sources) or "it reads no table"
     made = " and ".join(map(str, sorted(comparison.versions)))
-    return Moved(NO_PARTITIONS, f"nothing that it reads has moved since version {made}: {sources}", version)
+    return Moved(NO_PARTITIONS, f"nothing that it reads has moved since version {made}: {sources}", version, bound, holds=True)
 
 
 def leave_out(workspace: Workspace, request: RefreshRequest, moved: Moved, version: Version) -> Skipped:
@@ -196,7 +207,7 @@ class _Comparison:
         self._history = history
         self._kinds = {column.name: column.type for column in columns}
         self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
-        self._origins = {key: found for key in table.partition_keys if (found := origin(table.expanded_query, key))}
+        self._origins = {key: origins(table.expanded_query, key) for key in table.partition_keys}
 
     def why_moved(self, spec: Mapping[str, str | None]) -> str | None:
         """Why a partition has to be made anew; ``None`` when it has not."""
@@ -226,4 +237,22 @@ class _Comparison:
     def _keys_of(self, source: SourceBinding) -> dict[str, str]:
         if "char(" in (source.schema or "").lower():
             return {}  # Spark fills its values up with blanks
-        return {key: column for key, (table, column) in self._origins.items() if table == source.identifier}
+        own = {key: found[source.identifier] for key, found in self._origins.items() if source.identifier in found}
+        return {key: one.column for key, one in own.items() if one.is_itself or self._is_alike(source, one, key)}
+
+    def _is_alike(self, source: SourceBinding, origin: Origin, key: str) -> bool:
+        """Whether a column of a source has the type of our key: of another one, Spark may spell values otherwise."""
+        return key in self._kinds and _type_of(source, origin.column) == self._kinds[key]
+
+
+def _type_of(source: SourceBinding, column: str) -> str | None:
+    """The type of a column as Spark reads it; ``None`` when only the files tell."""
+    if source.schema is None:
+        return None
+    try:
+        schema = parse_type(f"struct<{source.schema}>")
+    except UnsupportedError:
+        return None
+    types = {field.name.lower(): str(field.type) for field in schema.fields} if isinstance(schema, Struct) else {}
+    # The job takes a partition key that a schema leaves out for a string.
+    return types.get(column.lower(), "string" if column in source.partition_keys else None)

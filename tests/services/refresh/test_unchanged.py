@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -22,11 +23,14 @@ from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.compacting import compact
+from airflow_dynamic_tables.services.refresh import planning, running
+from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
 from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.stages.leases import open_stage
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -39,11 +43,13 @@ CHILD = TableIdentifier("lake", "sales", "child")
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 QUERY = "SELECT sum(n) AS x FROM raw.orders"
+OF_DAYS = "SELECT s.ds, s.n FROM raw.days s LEFT JOIN raw.orders o ON s.n = o.n"
 YAML = """
 defaults: {{catalog: lake, database: sales}}
 sources:
 - {{name: raw.orders, format: csv, path: {folder}/orders, schema: n int}}
 - {{name: raw.days, format: csv, path: {folder}/days, schema: "n bigint, ds string", partitioned_by: [ds]}}
+- {{name: raw.more, format: csv, path: {folder}/more, schema: "n bigint, day {kind}", partitioned_by: [day]}}
 dynamic_tables:
 - {{name: numbers, freshness: 1 day, query: "{query}"{more}}}
 - {{name: child, freshness: 1 day, query: SELECT x FROM numbers}}
@@ -51,7 +57,7 @@ dynamic_tables:
   freshness: 1 day
   partitioned_by: [ds]
   options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
-  query: "SELECT s.ds, s.n FROM raw.days s LEFT JOIN raw.orders o ON s.n = o.n"
+  query: "{of_days}"
 """
 
 
@@ -64,6 +70,8 @@ class Bench:
     folder: Path
     query: str = QUERY
     more: str = ""
+    of_days: str = OF_DAYS
+    kind: str = "string"
     day: int = 0
     jobs: list[RefreshPlan] = field(default_factory=list)
 
@@ -81,7 +89,7 @@ class Bench:
 
     def request(self, table: TableIdentifier = NUMBERS) -> RefreshRequest:
         path = self.folder / "sales.yaml"
-        path.write_text(YAML.format(folder=self.folder, query=self.query, more=self.more))
+        path.write_text(YAML.format(folder=self.folder, query=self.query, more=self.more, of_days=self.of_days, kind=self.kind))
         definitions = load_definitions(path)
         time, token = MARCH + self.day * DAY, str(uuid4())
         return RefreshRequest(definitions.tables[table], definitions.sources, time, token, token, is_scheduled=True)
@@ -346,6 +354,47 @@ def test_a_source_that_is_away_fails_as_ever(made: Bench) -> None:
     assert last.state is RefreshState.FAILED
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every time that the sources of a table are listed."""
+    listed: list[str] = []
+
+    def listed_once_more(*args: Any) -> Any:
+        listed.append(str(args[1].identifier))
+        return bind_sources(*args)
+
+    monkeypatch.setattr(planning, "bind_sources", listed_once_more)
+    return listed
+
+
+def test_what_was_compared_is_what_is_read(made: Bench, looks: list[str]) -> None:
+    for move in (_appears, _query, _setting("spark: {conf: {spark.sql.ansi.enabled: 'false'}}")):
+        move(made)
+        assert isinstance(made.next_day(), Version)
+        assert len(looks) == 1
+        assert [Path(file).name for file in made.jobs[-1].sources[0].files] == ["a.csv", "b.csv"]
+        assert isinstance(made.next_day(), Skipped), "what it read is what the ledger has"
+        looks.clear()
+
+
+def test_what_was_compared_is_not_read_any_more_when_somebody_committed_since(
+    made: Bench, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have read what is newer, and nothing older goes over it."""
+    made.write("b.csv")
+
+    def after_another_refresh(*args: Any) -> None:
+        monkeypatch.setattr(running, "open_stage", open_stage)
+        made.write("c.csv")
+        assert isinstance(run(made.workspace, replace(made.request(), is_scheduled=False), made.submit), Version)
+        open_stage(*args)
+
+    monkeypatch.setattr(running, "open_stage", after_another_refresh)
+    assert isinstance(made.next_day(), Version)
+    assert len(looks) == 3
+    assert all(any(file.endswith("c.csv") for file in plan.sources[0].files) for plan in made.jobs[1:])
+
+
 def test_a_child_is_left_out_while_its_parent_is(made: Bench) -> None:
     assert isinstance(run(made.workspace, made.request(CHILD), made.submit), Version)
     made.next_day()
@@ -390,6 +439,36 @@ def test_each_partition_is_compared_with_what_made_it_last(days: Bench) -> None:
     assert made_of(days, 1, 2, 3) == []
     (days.folder / "days/ds=2024-03-02/a.csv").unlink()
     assert made_of(days, 1, 2, 3) == ["ds=2024-03-02"]
+
+
+UNION = "SELECT ds, n FROM raw.days UNION ALL SELECT day, n FROM raw.more"
+JOIN = "SELECT s.ds, s.n FROM raw.days s LEFT JOIN raw.more m ON s.ds = m.day"
+
+
+@pytest.mark.parametrize("query", [UNION, JOIN], ids=["union", "join"])
+def test_partitions_of_every_table_are_compared_that_the_key_tells_apart(bench: Bench, query: str) -> None:
+    bench.of_days = query
+    for day in (1, 2):
+        bench.write(f"../days/ds=2024-03-0{day}/a.csv")
+        bench.write(f"../more/day=2024-03-0{day}/a.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
+    assert made_of(bench, 1, 2) == []
+    bench.write("../more/day=2024-03-01/late.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01"]
+    bench.write("../days/ds=2024-03-02/late.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-02"]
+
+
+@pytest.mark.parametrize("query", [UNION, JOIN], ids=["union", "join"])
+def test_a_key_of_another_type_may_be_spelled_otherwise_so_it_tells_nothing_apart(bench: Bench, query: str) -> None:
+    """Spark makes ``2024-03-01`` of the date in ``day=2024-3-1``."""
+    bench.of_days = query
+    bench.kind = "date"
+    bench.write("../days/ds=2024-03-01/a.csv")
+    bench.write("../more/day=2024-3-1/a.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
+    bench.write("../more/day=2024-3-1/late.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
 
 
 def test_what_every_partition_reads_moves_them_all(days: Bench) -> None:
