@@ -84,7 +84,8 @@ def test_files_are_short() -> None:
 
 
 def test_folders_hold_few_modules() -> None:
-    counts = Counter(_name(path.parent) for path in MODULES if path.name != "__init__.py")
+    """But for the migrations: a landed one is never changed, so they cannot be put into an order by subject."""
+    counts = Counter(_name(path.parent) for path in MODULES if path.name != "__init__.py" and "versions" not in path.parts)
     assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
 
 

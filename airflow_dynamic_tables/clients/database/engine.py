@@ -9,13 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, Table, event, text
+from sqlalchemy import URL, Connection, Engine, Table, column, event, inspect, select, table, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
@@ -23,7 +19,11 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason, shown
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 VERSION_TABLE = "dt_alembic_version"
+_MIGRATIONS = Path(__file__).parent / "migrations"
 # It tells of every look at the schema version, in the log of every refresh.
 logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 
@@ -114,6 +114,9 @@ class Database:
 
         :raises ConfigurationError: when a newer release of this package upgraded it already.
         """
+        # A tenth of what a command imports, and hardly ever needed.
+        from alembic import command
+
         config = _config()
         with self.errors(), self._raw_engine().begin() as connection:
             if not self.is_sqlite:
@@ -133,7 +136,9 @@ class Database:
 
     def _revision(self, connection: Connection) -> str | None:
         """The migration this database is at; ``None`` when it has none yet."""
-        current = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        current: str | None = connection.scalar(select(column("version_num")).select_from(table(VERSION_TABLE)))
         if current is not None and current not in _revisions():
             raise ConfigurationError(f"{self} belongs to a newer release of airflow-dynamic-tables; install that one.")
         return current
@@ -192,16 +197,18 @@ def _begin_immediate(connection: Connection) -> None:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     return config
 
 
-@cache
-def _head() -> str | None:
-    return ScriptDirectory.from_config(_config()).get_current_head()
+def _head() -> str:
+    return max(_revisions())
 
 
 @cache
 def _revisions() -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    """All migrations, by the names of their files: the module of a migration is imported to run it, and for nothing else."""
+    return frozenset(file.name[1:5] for file in (_MIGRATIONS / "versions").glob("r[0-9][0-9][0-9][0-9]_*.py"))

@@ -100,6 +100,7 @@ stages = Table(
     Column("lease_until", UtcDateTime, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Index("dt_stages_table_state", "table_name", "state"),
+    Index("dt_stages_table_ordinal", "table_name", "ordinal"),
     Index("dt_stages_state", "state"),
 )
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import insert, inspect, select, text
 
+from airflow_dynamic_tables.clients.database import engine
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 from airflow_dynamic_tables.clients.database.tables import databases, metadata
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
@@ -60,6 +62,11 @@ class TestSchema:
             context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
             assert compare_metadata(context, metadata) == []
             assert set(inspect(connection).get_table_names()) == SCHEMA
+
+    def test_files_of_migrations_are_named_by_what_alembic_finds_in_them(self) -> None:
+        found = ScriptDirectory.from_config(engine._config())
+        assert engine._revisions() == {script.revision for script in found.walk_revisions()}
+        assert engine._head() == found.get_current_head()
 
     def test_upgrading_again_changes_nothing(self, database: Database) -> None:
         with database.transaction() as connection:

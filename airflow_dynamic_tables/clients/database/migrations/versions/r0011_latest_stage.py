@@ -1,0 +1,18 @@
+"""The latest stage of a table is found without a look at all that it ever had."""
+
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Make the index."""
+    op.create_index("dt_stages_table_ordinal", "dt_stages", ["table_name", "ordinal"])
+
+
+def downgrade() -> None:
+    """Drop it."""
+    op.drop_index("dt_stages_table_ordinal", "dt_stages")
