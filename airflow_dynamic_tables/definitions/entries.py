@@ -10,6 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
+from airflow_dynamic_tables.core.tables.formats import VIEW
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
@@ -86,6 +87,13 @@ class Entry:
         path, above = self.document.path.absolute(), self.root.absolute().parent
         return path.relative_to(above).as_posix() if path.is_relative_to(above) else path.name
 
+    @property
+    def may_have_watermark(self) -> bool:
+        """Whether it is a source that tells by its partitions how far it is; so may a view, of which only its catalog knows."""
+        if not isinstance(self.declaration, SourceDeclaration):
+            return False
+        return self.declaration.watermark == "source" or self.declaration.format == VIEW or "watermark" in self.dropped
+
     def mistake(self, key: str, message: str, *inner: str | int) -> Mistake:
         """A mistake in the value of one of the entry's keys."""
         return self.document.mistake((*self.location, key, *inner), message)
@@ -95,10 +103,11 @@ class Entry:
 class Expansion:
     """A query with every name in full; ``origins`` says through which reference each upstream table is read.
 
-    ``nested`` is how deep views read views in it.
+    ``nested`` is how deep views read views in it, ``may_have_watermark`` whether partitions of a source may tell how far it is.
     """
 
     query: str
     analysis: Analysis
     origins: Mapping[TableIdentifier, Reference]
     nested: int = 0
+    may_have_watermark: bool = True

@@ -142,7 +142,9 @@ class Resolver:
                 origins.setdefault(identifier, reference)
         query = expand(analysis, targets).strip()
         self._written_out += len(query)
-        return Expansion(query, analysis, origins, max((what.nested for what in resolved), default=0))
+        nested = max((what.nested for what in resolved), default=0)
+        watermark = any(one not in self._known or self._known[one].may_have_watermark for one in origins)
+        return Expansion(query, analysis, origins, nested, watermark)
 
     def _resolved(
         self, entry: Entry, query: QueryText, analysis: Analysis, trail: tuple[TableIdentifier, ...]

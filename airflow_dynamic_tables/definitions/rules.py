@@ -70,7 +70,8 @@ def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[M
         if declared.watermark is not None and not traits.has_path:
             yield entry.mistake("watermark", f"a source of format {declared.format} has no files that a stream could read")
     elif not (traits.has_path or traits.lists_partitions):
-        yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for")
+        why = "no marker lies in one, and no metastore adds it when it is whole; read a folder of files or a Hive table instead"
+        yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for: {why}")
     elif traits.has_path and not declared.partitioned_by:
         yield entry.mistake("watermark", "a watermark needs partitions; name their keys under 'partitioned_by'")
     else:
@@ -90,7 +91,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _calendar_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
-        yield from _commit_mistakes(entry, declared)
+        yield from _commit_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
     if expansion is not None:
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
@@ -205,12 +206,13 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
         pass  # told at its option already
 
 
-def _commit_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
+def _commit_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
     """What is wrong with the options of partition commit; an unknown one stands at its key."""
     sound = entry.dropped.isdisjoint({"freshness", "refresh_mode"})
     is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
     file_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
-    problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), file_format)
+    has_times = bool(formatters(entry, declared))
+    problems = commit_problems(declared.options, is_continuous, has_times, has_watermark, file_format)
     for option, problem in problems:
         unknown = option not in COMMIT_OPTIONS
         place = (*entry.location, "options", option)

@@ -116,6 +116,9 @@ INTERVAL = "partition.time-interval: 1h"
         ("    partition.time-interval: 1h\n", "", "7:14: a watermark needs option 'partition.time-interval'"),
         ("time-interval", "time-intervall", "11:5: a source has no option 'partition.time-intervall'; did you mean"),
         ("1h", "soon", "11:30: 'soon' is no length of time"),
+        ("1h", "0 months", "11:30: '0 months' is no length of time; write for example '1 hour' or '1 month'"),
+        ("1h", "101 years", "11:30: '101 years' is no length of time"),
+        ("1h", "P", "11:30: 'P' is no length of time"),
         ("$pt_day $", "$pt_dya $", "10:49: $pt_dya is no partition key of this source; did you mean 'pt_day'?"),
         ("  watermark: source\n", "", "10:5: 'partition.time-interval' takes effect only with 'watermark: source'"),
         ("  partitioned_by: [pt_day, pt_hour]\n", "", "6:14: a watermark needs partitions"),
@@ -141,10 +144,11 @@ def test_mistakes_of_a_source_have_a_place(tmp_path: Path, old: str, new: str, t
 @pytest.mark.parametrize(
     ("option", "told"),
     [
+        ("policy.kind: metastore, success-file", "19:40: policy 'metastore' has nothing to do: a commit adds its partitions"),
         ("trigger: watermark", "19:36: 'watermark' is no trigger; use process-time | partition-time"),
         ("tirgger: process-time", "19:5: a table has no option 'sink.partition-commit.tirgger'; did you mean"),
         ("delay: later", "19:34: 'later' is no length of time"),
-        ("policy.kind: succes-file", "'succes-file' is no policy; use metastore | success-file | custom; did you mean"),
+        ("policy.kind: succes-file", "'succes-file' is no policy; use success-file | custom; did you mean"),
         ("policy.kind: custom", "policy 'custom' needs option"),
         ("policy.class: company:Policy", "it is used by policy 'custom' only"),
         ("success-file.name: done", "'done' is no name of a marker"),
@@ -173,6 +177,33 @@ def test_where_partition_commit_has_nothing_to_do(tmp_path: Path, old: str, new:
     commit = (formatter, f"{formatter}\n    sink.partition-commit.policy.kind: success-file")
     source(tmp_path, commit)
     assert told in mistake(tmp_path, commit, (old, new))
+
+
+OURS = "    partition.time-extractor.timestamp-pattern: $pt_day $pt_hour:00:00\n    partition.time-interval: 1h\n"
+BY_TIME = ("yyyy-MM-dd\n", "yyyy-MM-dd\n    sink.partition-commit.trigger: partition-time\n")
+
+
+def test_partition_time_needs_a_watermark(tmp_path: Path) -> None:
+    source(tmp_path, BY_TIME)
+    told = mistake(tmp_path, BY_TIME, ("  watermark: source\n", ""), (OURS, ""))
+    assert told.startswith("16:36: nothing that this table reads has a watermark, so no partition would ever be complete; write")
+    of_rows = ("watermark: source", "watermark: {column: ts, delay: 1 minute}")
+    assert "nothing that this table reads has a watermark" in mistake(tmp_path, BY_TIME, of_rows, (OURS, ""))
+
+
+def test_what_a_view_of_a_catalog_reads_nobody_knows_yet(tmp_path: Path) -> None:
+    view = "  format: parquet\n  path: /data/events\n  partitioned_by: [pt_day, pt_hour]\n  watermark: source\n  options:\n"
+    source(tmp_path, BY_TIME, (view + "    mergeSchema: true\n" + OURS, "  format: view\n"))
+
+
+@pytest.mark.parametrize(
+    ("written", "months"),
+    [("1 month", 1), ("3 months", 3), ("2 years", 24), ("INTERVAL '1' YEAR", 12), ("P1Y6M", 18), ("p1m", 1)],
+)
+def test_a_partition_may_hold_months(tmp_path: Path, written: str, months: int) -> None:
+    watermark = source(tmp_path, ("time-interval: 1h", f"time-interval: {written}")).watermark
+    assert watermark is not None
+    assert (watermark.months, watermark.interval) == (months, timedelta())
 
 
 @pytest.mark.parametrize(("delay", "seconds"), [("1 minute", 60), ("PT30S", 30)])

@@ -22,6 +22,9 @@ _ZONE = f"{PREFIX}watermark-time-zone"
 _POLICIES = f"{PREFIX}policy.kind"
 _CLASS = f"{PREFIX}policy.class"
 _FILE = f"{PREFIX}success-file.name"
+_METASTORE = "metastore"
+"""A policy of Flink's, which makes partitions visible that were written before."""
+
 OPTIONS = (_TRIGGER, _DELAY, _ZONE, _POLICIES, _CLASS, _FILE)
 """Options of a table that say when its partitions are complete."""
 
@@ -36,7 +39,6 @@ class CommitTrigger(StrEnum):
 class CommitPolicy(StrEnum):
     """Who is told that a partition is complete."""
 
-    METASTORE = "metastore"
     SUCCESS_FILE = "success-file"
     CUSTOM = "custom"
 
@@ -94,12 +96,13 @@ def read_partition_commit(options: Mapping[str, str]) -> PartitionCommit | None:
 
 
 def commit_problems(
-    options: Mapping[str, str], is_continuous: bool, has_times: bool, table_format: str
+    options: Mapping[str, str], is_continuous: bool, has_times: bool, has_watermark: bool, table_format: str
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the options of a table that concern its partition commit: option, and what to write instead.
 
     :param is_continuous: whether the table is refreshed all the time.
     :param has_times: whether date formatters name its partitions.
+    :param has_watermark: whether a source that it reads may tell by its partitions how far it is.
     """
     for option, value in options.items():
         if option.startswith(PREFIX) and (problem := _problem(option, value)):
@@ -110,9 +113,12 @@ def commit_problems(
         yield _POLICIES, f"policy 'custom' needs option '{_CLASS}': module:Class"
     if _CLASS in options and not custom:
         yield _CLASS, f"it is used by policy 'custom' only; add that to option '{_POLICIES}'"
-    folders = [name for name in policies if name in (CommitPolicy.SUCCESS_FILE, CommitPolicy.METASTORE)]
-    if folders and FORMATS[table_format].keys_in_files:
-        yield _POLICIES, f"{table_format} tables have no folder for each partition, so policy {folders[0]!r} has nothing to do"
+    if CommitPolicy.SUCCESS_FILE in policies and FORMATS[table_format].keys_in_files:
+        nothing = f"so policy {CommitPolicy.SUCCESS_FILE.value!r} has nothing to do"
+        yield _POLICIES, f"{table_format} tables have no folder for each partition, {nothing}"
+    if options.get(_TRIGGER) == CommitTrigger.PARTITION_TIME and not has_watermark:
+        message = "nothing that this table reads has a watermark, so no partition would ever be complete; "
+        yield _TRIGGER, f"{message}write 'watermark: source' at a source, or 'process-time' here"
     used = next(filter(OPTIONS.__contains__, options), None)
     if used is not None and not has_times:
         yield used, "it needs time partitions: give a partition key option 'partition.fields.<key>.date-formatter'"
@@ -124,6 +130,9 @@ def _problem(option: str, value: str) -> str | None:
     if option not in OPTIONS:
         return f"a table has no option {option!r}{did_you_mean(option, OPTIONS)}"
     legal: tuple[str, ...] = tuple(CommitPolicy)
+    if option == _POLICIES and _METASTORE in _names(value):
+        done = "a commit adds its partitions to the metastore together with their rows"
+        return f"policy {_METASTORE!r} has nothing to do: {done}; remove it"
     if option == _POLICIES:
         unknown = next((name for name in _names(value) if name not in legal), None)
         named = "policy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
@@ -26,6 +27,13 @@ MONITOR = "streaming-source.monitor-interval"
 OPTIONS = (KIND, CLASS, PATTERN, FORMATTER, INTERVAL, ORDER, START, MONITOR)
 """Options that are ours; Spark's reader never sees them."""
 
+_MONTHS = re.compile(r"(?:interval\s+)?'?\d{1,4}'?\s*(?:month|year)s?", re.IGNORECASE)
+_ISO_MONTHS = re.compile(r"P(?=\w)(?:\d{1,4}Y)?(?:\d{1,4}M)?", re.IGNORECASE)
+_AMOUNT = re.compile(r"(\d+)'?\s*([my])", re.IGNORECASE)
+_UNITS = {"m": 1, "y": 12}
+_MOST_MONTHS = 1_200
+"""A century, as of any other length of time."""
+
 _PREFIXES = ("partition.time", "streaming-source.")
 _KINDS = ("default", "custom")
 
@@ -38,13 +46,15 @@ def is_ours(option: str) -> bool:
 def read_watermark(options: Mapping[str, str], complete: CompleteWhen) -> PartitionWatermark:
     """What the options of a source say of its watermark; of options without a problem."""
     custom = options.get(KIND, "default").lower() == "custom"
+    length, months = _interval(options[INTERVAL])
     return PartitionWatermark(
-        interval=_length(options[INTERVAL]),
+        interval=length,
         extractor=TimeExtractor(options.get(PATTERN), options.get(FORMATTER), options.get(CLASS) if custom else None),
         complete=complete,
         order=PartitionOrder(options.get(ORDER, PartitionOrder.NAME).lower()),
         start=options.get(START),
         monitor_interval=_length(options[MONITOR]) if MONITOR in options else None,
+        months=months,
     )
 
 
@@ -94,6 +104,19 @@ def _length(text: str) -> timedelta:
         raise ValueError(f"{text!r} is no length of time; write for example '1 hour'") from None
 
 
+def _interval(text: str) -> tuple[timedelta, int]:
+    """A length of time, or a number of months, which have none of their own."""
+    stripped = text.strip()
+    if match := _MONTHS.fullmatch(stripped) or _ISO_MONTHS.fullmatch(stripped):
+        months = sum(int(number) * _UNITS[unit.lower()] for number, unit in _AMOUNT.findall(match[0]))
+        if 0 < months <= _MOST_MONTHS:
+            return timedelta(), months
+    try:
+        return Freshness.parse(text).period, 0
+    except ValueError:
+        raise ValueError(f"{text!r} is no length of time; write for example '1 hour' or '1 month'") from None
+
+
 def _one_of(named: str, legal: Sequence[str]) -> Callable[[str], None]:
     def check(value: str) -> None:
         if value.lower() not in legal:
@@ -112,7 +135,7 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
     CLASS: _check_class,
     PATTERN: str,
     FORMATTER: lambda pattern: check_formatters({"": pattern}),
-    INTERVAL: _length,
+    INTERVAL: _interval,
     ORDER: _one_of("order of partitions", tuple(PartitionOrder)),
     START: str,
     MONITOR: _length,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, datetime, timedelta
 from enum import StrEnum
 
 from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
@@ -53,9 +54,9 @@ class CompleteWhen:
 class PartitionWatermark:
     """What a source with ``watermark: source`` says of its partitions.
 
-    Rows of a partition are of its time: from the partition time on, ``interval`` long. ``start`` is the first partition that
-    is read, a name or a time by ``order``. ``monitor_interval`` is how long nobody looks for new ones; ``None``: the freshness
-    of the table.
+    Rows of a partition are of its time: from the partition time on, ``interval`` long, or that many ``months``. ``start`` is the
+    first partition that is read, a name or a time by ``order``. ``monitor_interval`` is how long nobody looks for new ones;
+    ``None``: the freshness of the table.
     """
 
     interval: timedelta
@@ -64,11 +65,25 @@ class PartitionWatermark:
     order: PartitionOrder = PartitionOrder.NAME
     start: str | None = None
     monitor_interval: timedelta | None = None
+    months: int = 0
 
     def end_of(self, time: datetime) -> datetime:
         """Up to when rows of a partition are: the watermark once it is read.
 
         On the wall, as the partition time is. So the hour that autumn repeats is one partition with one end, and the one that
         spring skips has none: the next one closes it, empty.
+
+        :raises OverflowError: when it is beyond the calendar.
         """
-        return time + self.interval
+        return months_after(time, self.months) + self.interval
+
+
+def months_after(time: datetime, months: int) -> datetime:
+    """The same day and time some months later; the last day of a month that is too short for it.
+
+    :raises OverflowError: when it is beyond the calendar.
+    """
+    year, month = divmod(time.year * 12 + time.month - 1 + months, 12)
+    if year > MAXYEAR:
+        raise OverflowError("date value out of range")
+    return time.replace(year=year, month=month + 1, day=min(time.day, monthrange(year, month + 1)[1]))

@@ -167,11 +167,9 @@ class PartitionCommits:
         return True
 
     def _tell(self, commit: PartitionCommit, row: PublishedPartition) -> None:
-        """Run the policies. What ``metastore`` wants every commit does: the partition is there in the same step as its rows."""
         values = parse_spec(row.partition)
-        asks = {CommitPolicy.SUCCESS_FILE, CommitPolicy.CUSTOM} & set(commit.policies)
         has_folders = not FORMATS[self._table.format].keys_in_files
-        folders = partition_folders(self._workspace, self.table, values) if asks and has_folders else []
+        folders = partition_folders(self._workspace, self.table, values) if commit.policies and has_folders else []
         for policy in commit.policies:
             if policy is CommitPolicy.SUCCESS_FILE:
                 for folder in folders:

@@ -63,7 +63,7 @@ def recorded_watermark(
     """The watermark of a version of a table, naive; ``None`` when a source has none yet, or no source ever has one."""
     read = workspace.ledger.source_states(current.token) if current is not None else {}
     reached: list[datetime | None] = []
-    for identifier in table.upstream:
+    for identifier in inline_views(workspace, table, sources).upstream:
         source = sources.get(identifier)
         if source is not None and source.watermark is not None:
             state = read.get(str(identifier))

@@ -56,14 +56,15 @@ def test_options_of_a_table() -> None:
     options = {
         "sink.partition-commit.trigger": "partition-time",
         "sink.partition-commit.delay": "1 h",
-        "sink.partition-commit.policy.kind": "Metastore, SUCCESS-FILE,metastore",
+        "sink.partition-commit.policy.kind": "Custom, SUCCESS-FILE,custom",
+        "sink.partition-commit.policy.class": "company.lake:Policy",
         "sink.partition-commit.success-file.name": "_DONE",
         "sink.partition-commit.watermark-time-zone": "Europe/Berlin",
     }
-    assert list(commit_problems(options, is_continuous=True, has_times=True, table_format="parquet")) == []
-    policies = (CommitPolicy.METASTORE, CommitPolicy.SUCCESS_FILE)
+    assert list(commit_problems(options, is_continuous=True, has_times=True, has_watermark=True, table_format="parquet")) == []
+    policies = (CommitPolicy.CUSTOM, CommitPolicy.SUCCESS_FILE)
     assert read_partition_commit(options) == PartitionCommit(
-        CommitTrigger.PARTITION_TIME, HOUR, "Europe/Berlin", policies, success_file="_DONE"
+        CommitTrigger.PARTITION_TIME, HOUR, "Europe/Berlin", policies, "company.lake:Policy", "_DONE"
     )
     assert read_partition_commit({"x": "y"}) is None
     assert read_partition_commit({"sink.partition-commit.delay": "0 s"}) == PartitionCommit()

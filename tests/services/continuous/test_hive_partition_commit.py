@@ -29,7 +29,7 @@ dynamic_tables:
   partitioned_by: [ds]
   options:
     partition.fields.ds.date-formatter: yyyy-MM-dd
-    sink.partition-commit.policy.kind: metastore,success-file
+    sink.partition-commit.policy.kind: success-file
     sink.partition-commit.success-file.name: _DONE
   query: SELECT 1 AS n, '2024-03-01' AS ds
 """

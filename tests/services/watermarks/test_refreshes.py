@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -29,7 +31,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.watermarks.growth import Growth
-from airflow_dynamic_tables.services.watermarks.looking import look
+from airflow_dynamic_tables.services.watermarks.looking import look, recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days
@@ -445,3 +447,21 @@ def test_a_class_says_what_time_it_is(growing: Growing, monkeypatch: pytest.Monk
     growing.workspace = replace(growing.workspace, settings=closed)
     with pytest.raises(ConfigurationError, match="is not allowed here"):
         growing.turn()
+
+
+def test_a_watermark_is_seen_through_a_view_of_the_catalog(growing: Growing) -> None:
+    recent = TableIdentifier("lake", "sales", "recent")
+    view = "SELECT * FROM `lake`.`raw`.`events`"
+    growing.workspace.catalog("lake").create_database("sales", CatalogDatabase(), ignore_if_exists=True)
+    growing.workspace.catalog("lake").create_table(recent.path, CatalogView(view, view))
+    request = growing.request
+    query = request.table.expanded_query.replace("`lake`.`raw`.`events`", recent.sql)
+    assert recent.sql in query
+    table = replace(request.table, expanded_query=query, upstream=(recent,))
+    sources = {**request.sources, recent: Source(recent, "view")}
+    growing.hour(10, [1])
+    assert growing.turn(table=table, sources=sources) == ["10"]
+    current = growing.workspace.table(PER_HOUR).current()
+    watermark = recorded_watermark(growing.workspace, table, sources, current)
+    assert watermark is not None
+    assert watermark.isoformat() == "2021-03-19T11:00:00"
