@@ -25,6 +25,14 @@ def spark_connection(conn_id: str) -> Connection:
         ) from error
 
 
+def leads_to_server(conn_id: str) -> bool:
+    """Whether a connection is one to a Spark Connect server; one that does not exist is none."""
+    try:
+        return bool(BaseHook.get_connection(conn_id).conn_type == SparkConnectHook.conn_type)
+    except AirflowNotFoundException:
+        return False
+
+
 def is_local_server(connection: Connection) -> bool:
     """Whether it leads to the Spark server of this machine, which is started when it does not run."""
     return bool(connection.conn_type == SparkConnectHook.conn_type and connection.host == _LOCAL)

@@ -20,7 +20,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
-from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
 from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
+from airflow_dynamic_tables.services.continuous.strategies import refusal_of_servers
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables.lifecycle import is_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -68,6 +69,8 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
         if not self.hidden_outlets:
             self.hide_assets()  # a run without commit has no event
         self._find_spark()
+        if self._runner is not None and (why := refusal_of_servers(self.table, self.sources)):
+            raise ConfigurationError(f"{why}.")
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
             ended = self._loop(context, workspace)

@@ -64,6 +64,7 @@ def _runner(function: str) -> Callable[[Any], None]:
 
         arguments.installed_settings = _settings_of_the_dags
         arguments.installed_threshold = _threshold_of_the_dags
+        arguments.installed_servers = _leads_to_server
         # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
             code = execute(getattr(arguments, "function", None) or function, arguments)
@@ -80,6 +81,14 @@ def _settings_of_the_dags(catalogs_file: Path | None) -> Settings:
     # Airflow logs to stdout, where only the output of the command may stand.
     with redirect_stdout(sys.stderr):
         return DynamicTableCatalogHook(configured_connection(), catalogs_file).settings()
+
+
+def _leads_to_server(conn_id: str) -> bool:
+    """Whether a Spark connection, as the DAGs find it, leads to a Spark Connect server."""
+    from airflow_dynamic_tables.hooks.spark import leads_to_server
+
+    with redirect_stdout(sys.stderr):
+        return leads_to_server(conn_id)
 
 
 def _threshold_of_the_dags() -> Freshness:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagResult, DRCount, ErrorResponse, GetDag
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -141,6 +141,33 @@ def test_a_task_that_is_stopped_ends_green_without_its_turn(tmp_path: Path, monk
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
         (refresh,) = workspace.ledger.list_refreshes()
         assert (refresh.state, workspace.ledger.list_stages()) == (RefreshState.ABORTED, [])
+
+
+STREAM = """\
+sources: [{name: raw.events, format: json, path: events, schema: id BIGINT}]
+dynamic_tables:
+- name: lake.web.seen
+  freshness: 1 minute
+  continuous: {strategy: stream}
+  spark: {conn_id: warm}
+  query: SELECT id FROM raw.events
+"""
+
+
+def test_a_stream_is_refused_by_a_server_before_anything_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_CONN_WARM", '{"conn_type": "spark_connect", "host": "spark.example"}')
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", AirflowDags(CONTINUOUS), raising=False)
+    (tmp_path / "tables.yaml").write_text(STREAM)
+    definitions = load_definitions(tmp_path / "tables.yaml", cache=Cache(None))
+    (table,) = definitions.tables.values()
+    operator = ContinuousRefreshOperator(task_id="refresh", table=table, definitions=definitions, runs=OF_CONTINUOUS)
+    run = SimpleNamespace(conf={}, run_type="scheduled", start_date=BEGIN)
+    ti = SimpleNamespace(id=TOKEN, dag_id="dag", run_id="run", task_id="refresh")
+    context: Any = {"ti": ti, "dag_run": run, "params": {}, "outlet_events": OutletEventAccessors()}
+    with pytest.raises(AirflowFailException, match=r"seen is kept fresh by a stream .*connection 'warm' leads to a Spark"):
+        operator.execute(context)
+    assert not (tmp_path / "dynamic_tables").exists()
 
 
 def test_a_loop_keeps_half_of_the_time_that_a_timeout_leaves_it(tmp_path: Path) -> None:

@@ -92,6 +92,40 @@ def test_modes_are_those_of_the_dags(
     ]
 
 
+STREAM = """\
+sources:
+- {name: raw.events, format: json, path: events, schema: "id BIGINT, ts TIMESTAMP", watermark: {column: ts, delay: 1 minute}}
+dynamic_tables:
+- {name: lake.web.seen, freshness: 1 minute, spark: {conn_id: warm}, query: "SELECT id FROM raw.events"}
+"""
+
+
+@pytest.mark.parametrize("command", ["validate --without-spark", "plan"])
+@pytest.mark.parametrize("is_server", [True, False, None])
+def test_a_stream_on_a_connection_to_a_server_is_a_mistake(
+    parser: DefaultHelpParser,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    is_server: bool | None,
+) -> None:
+    (tmp_path / "a.yaml").write_text(STREAM)
+    if is_server is not None:
+        connection = {"conn_type": "spark_connect" if is_server else "spark", "host": "local"}
+        monkeypatch.setenv("AIRFLOW_CONN_WARM", json.dumps(connection))
+    arguments = parser.parse_args(["dynamic-tables", *command.split(), "--definitions", str(tmp_path)])
+    if not is_server:
+        assert arguments.func(arguments) is None
+        return
+    with pytest.raises(SystemExit) as exit_:
+        arguments.func(arguments)
+    assert exit_.value.code == 1
+    said = "".join(capsys.readouterr())
+    assert f"{tmp_path}/a.yaml:4:1: lake.web.seen is kept fresh by a stream (" in said
+    assert "connection 'warm' leads to a Spark Connect server; name one of type spark under spark.conn_id" in said
+
+
 def ledger_of_the_dags(folder: Path) -> str:
     """A ledger with one refresh in it, as DAGs with a connection of their own write it."""
     url = f"sqlite:///{folder}/shared/state.db"

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from airflow_dynamic_tables.definitions.declarations.file import definitions_sch
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
-from airflow_dynamic_tables.services.continuous.strategies import choose
+from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
 from airflow_dynamic_tables.services.settings import allowed_in
 
@@ -35,12 +35,24 @@ def validate(arguments: Namespace) -> int:
     except DefinitionError as error:
         print(error)
         return FAILED
+    if misplaced := _misplaced(arguments, defined.tables.values(), defined):
+        print(*misplaced, sep="\n")
+        return FAILED
     for table in defined.tables.values():
         if told := warning(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
     counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
     print(f"{path}: {counts}, no mistakes. {judge}", file=sys.stderr)
     return OK
+
+
+def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: Definitions) -> list[Mistake]:
+    """Tables whose Spark connection cannot keep them fresh; none where Airflow does not run the command: it knows connections."""
+    leads_to_server: Callable[[str], bool] | None = getattr(arguments, "installed_servers", None)
+    if leads_to_server is None:
+        return []
+    refusals = ((table, refusal_of_servers(table, defined.sources)) for table in tables)
+    return [Mistake(table.path, table.line, 1, why) for table, why in refusals if why and leads_to_server(table.spark.conn_id)]
 
 
 def _parsed(load: Callable[..., Definitions], spark: SparkParser | None) -> tuple[Definitions, str]:
@@ -88,7 +100,10 @@ def plan_and_look(arguments: Namespace, look: Callable[[Sequence[DynamicTable]],
             print(end="\n" if number else "")
             output.record(planned, "table")
     look(tables)
-    return OK if sound or arguments.tables else FAILED
+    misplaced = _misplaced(arguments, tables, defined)
+    for mistake in misplaced:
+        print(mistake, file=sys.stderr)
+    return OK if (sound or arguments.tables) and not misplaced else FAILED
 
 
 def _planned(table: DynamicTable, defined: Definitions, at: datetime) -> Mapping[str, Any]:

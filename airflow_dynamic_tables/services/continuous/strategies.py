@@ -19,6 +19,16 @@ class Choice:
     reason: str
 
 
+def refusal_of_servers(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> str | None:
+    """Why a Spark Connect server cannot keep a table fresh, and what to do; ``None`` when it can. Pure."""
+    if not table.is_continuous or (choice := choose(table, sources)).strategy is not StrategyName.STREAM:
+        return None
+    return (
+        f"{table.identifier} is kept fresh by a stream ({choice.reason}), which runs by spark-submit alone, and connection "
+        f"{table.spark.conn_id!r} leads to a Spark Connect server; name one of type spark under spark.conn_id"
+    )
+
+
 def choose(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> Choice:
     """The strategy of a table in continuous mode: the declared one, else what its sources and its query need; pure."""
     declared = table.continuous.strategy
