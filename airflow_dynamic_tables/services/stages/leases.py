@@ -102,6 +102,20 @@ def lease_kept(workspace: Workspace, token: str, on_lost: Callable[[], None] | N
         thread.join()
 
 
+def _renewed(workspace: Workspace, token: str) -> StageState:
+    """Renew the lease; one that has landed meanwhile needs none.
+
+    :raises ConflictError: when it was lost.
+    """
+    try:
+        return workspace.ledger.renew_lease(token, workspace.now() + LEASE)
+    except ConflictError:
+        stage = workspace.ledger.get_stage(token)
+        if stage is None or stage.state is not StageState.COMMITTED:
+            raise
+        return stage.state
+
+
 def _lost(workspace: Workspace, token: str, done: threading.Event) -> bool:
     """Renew the lease until the work is done; True when it was lost before."""
     renewed = time.monotonic()
@@ -109,7 +123,7 @@ def _lost(workspace: Workspace, token: str, done: threading.Event) -> bool:
     while not done.wait(LEASE.total_seconds() / 4):
         now = time.monotonic()
         try:
-            state = workspace.ledger.renew_lease(token, workspace.now() + LEASE)
+            state = _renewed(workspace, token)
         except ConflictError:
             return True
         except CatalogUnavailableError:
@@ -121,6 +135,8 @@ def _lost(workspace: Workspace, token: str, done: threading.Event) -> bool:
                 return True
             continue
         renewed = now
+        if state is StageState.COMMITTED:
+            return False
         if state is StageState.COMMITTING:
             committing = now if committing is None else committing
             if now - committing > COMMIT_PATIENCE.total_seconds():

@@ -88,3 +88,18 @@ def test_a_commit_that_hangs_loses_its_lease(workspace: Workspace, monkeypatch: 
         ended = lease_until(workspace)
         Event().wait(0.5)
         assert lease_until(workspace) == ended
+
+
+def test_who_has_committed_has_lost_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread looks once more while the body is on its way out."""
+    lost, looked, get_stage = Event(), Event(), workspace.ledger.get_stage
+
+    def noted(token: str) -> Stage | None:
+        looked.set()
+        return get_stage(token)
+
+    monkeypatch.setattr(workspace.ledger, "get_stage", noted)
+    with lease_kept(workspace, "t1", lost.set):
+        workspace.ledger.move_stage("t1", (StageState.OPEN,), StageState.COMMITTED)
+        assert looked.wait(30)
+        assert not lost.wait(0.5)
