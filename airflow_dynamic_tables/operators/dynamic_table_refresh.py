@@ -41,7 +41,8 @@ from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableL
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
 from airflow_dynamic_tables.runners.base import Runner
-from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment, variables_set
+from airflow_dynamic_tables.runners.environment import spark_variables, variables_set
+from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 from airflow_dynamic_tables.runners.registry import runner_for
@@ -243,7 +244,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
             self._runner = runner_for(self._spark_settings(), url, self.hear)
             return
         environ = {**os.environ, **(self.env_vars or {})}
-        check_java(environ)
+        find_java(environ)
         binary = self._spark_binary or connection.extra_dejson.get("spark-binary") or "spark-submit"
         self._spark_binary = find_spark_submit(environ) if binary == "spark-submit" else shutil.which(binary)
         if self._spark_binary is None:
@@ -268,7 +269,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         self.application = str(application_file())
         self.application_args = ["--plan", plan.plan_location]
         # Not by env_vars: these also go to the cluster.
-        environment = {**job_environment(workspace, plan), "PATH": spark_environment(os.environ)["PATH"]}
+        environment = {**job_environment(workspace, plan), **spark_variables(os.environ)}
         try:
             with variables_set(environment):
                 super().execute(context)

@@ -1,45 +1,17 @@
-"""What spark-submit needs on this machine: Java, Spark and an environment."""
+"""The environment of spark-submit on this machine."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.runners.class_data import class_data_options
 
 _OF_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """Variables by which PySpark makes every session one of Spark Connect."""
-
-
-def find_spark_submit(environ: Mapping[str, str]) -> str:
-    """Path of spark-submit: of ``SPARK_HOME``, beside this Python, or on the path.
-
-    :raises ConfigurationError: when there is none.
-    """
-    beside = Path(sys.executable).parent / "spark-submit"
-    home = environ.get("SPARK_HOME")
-    likely = Path(home, "bin", "spark-submit") if home else beside
-    program = str(likely) if likely.exists() else shutil.which("spark-submit", path=environ.get("PATH"))
-    if program is None:
-        raise ConfigurationError(
-            "spark-submit was not found; set SPARK_HOME, or run: pip install 'airflow-dynamic-tables[pyspark]'"
-        )
-    return program
-
-
-def check_java(environ: Mapping[str, str]) -> None:
-    """Spark cannot even say that there is no Java.
-
-    :raises ConfigurationError: when there is none.
-    """
-    home = environ.get("JAVA_HOME")
-    if not (Path(home, "bin", "java").exists() if home else shutil.which("java", path=environ.get("PATH"))):
-        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise ConfigurationError(f"There is no java {where}; Spark needs Java 17: apt-get install -y openjdk-17-jre-headless")
 
 
 @contextmanager
@@ -58,9 +30,15 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of spark-submit: this Python comes first, so that driver and local workers run it.
+    """The environment of spark-submit.
 
     Nothing in it leads the job to a Spark Connect server: its session would be one there.
     """
     others = {name: value for name, value in environ.items() if name not in _OF_CONNECT}
-    return {**others, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"}
+    return others | spark_variables(environ)
+
+
+def spark_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """What differs there: this Python comes first, so that driver and local workers run it, and Java starts from its archive."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"
+    return {"PATH": path, **class_data_options(environ)}

@@ -15,7 +15,8 @@ from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
 from airflow_dynamic_tables.runners.base import Runner, refuse_templates
-from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
+from airflow_dynamic_tables.runners.environment import spark_environment
+from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
 from airflow_dynamic_tables.runners.package import application_file, application_zip
 
 _LOG_TAIL = 40
@@ -79,7 +80,7 @@ class SparkSubmitRunner(Runner):
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
         environ = {**os.environ, **self.settings.env_vars, **environment}
-        check_java(environ)
+        find_java(environ)
         command = spark_submit_command(find_spark_submit(environ), plan.plan_location, self.settings, self.master)
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
         with _started(command, spark_environment(environ)) as self._process:

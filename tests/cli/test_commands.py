@@ -33,7 +33,7 @@ def test_the_commands_of_the_contract() -> None:
         "rollback", "publish", "abort", "drop", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
-        "spark start", "spark stop", "spark status",
+        "spark start", "spark stop", "spark status", "spark archive",
         "db upgrade",
     ]  # fmt: skip
 

@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_dynamic_tables.runners.environment import find_spark_submit, spark_environment
+from airflow_dynamic_tables.runners.environment import spark_environment
+from airflow_dynamic_tables.runners.finding import find_spark_submit
 
 _UP_SECONDS = 180
 """How long the server may take to listen on a machine that is busy."""

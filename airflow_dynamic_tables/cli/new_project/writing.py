@@ -8,11 +8,14 @@ from pathlib import Path
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
+TABLE = "daily_revenue"
+"""The dynamic table of a new project."""
+
 COMMANDS = (
     "dynamic-tables validate",
-    "dynamic-tables plan daily_revenue",
-    "dynamic-tables refresh daily_revenue",
-    "dynamic-tables show daily_revenue --rows 10",
+    f"dynamic-tables plan {TABLE}",
+    f"dynamic-tables refresh {TABLE}",
+    f"dynamic-tables show {TABLE} --rows 10",
 )
 """What to type in a new project, in this order."""
 

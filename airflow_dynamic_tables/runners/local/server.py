@@ -18,7 +18,8 @@ from enum import Enum
 
 from airflow_dynamic_tables.clients.processes import Process, wait_until_gone
 from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
-from airflow_dynamic_tables.runners.environment import check_java, find_spark_submit, spark_environment
+from airflow_dynamic_tables.runners.environment import spark_environment
+from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder, private_file
 from airflow_dynamic_tables.runners.local.health import answered_version
 from airflow_dynamic_tables.runners.local.watching import LAUNCH, WATCH
@@ -168,7 +169,7 @@ def _started(folder: ServerFolder, options: Options) -> Server | None:
 def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> None:
     """Begin the process of a server, as nobody's child: it stays when this process ends, whichever way."""
     environ = spark_environment(os.environ)
-    check_java(environ)
+    find_java(environ)
     command = [find_spark_submit(environ), *_arguments(folder, server)]
     environ |= {
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": server.token,
