@@ -272,7 +272,7 @@ COMMANDS: tuple[Command | Group, ...] = (
                 (OUTPUT, DEBUG),
                 "Run a small refresh, and store the classes that it loads as Java has them in memory, 170 MB in the user's "
                 "folder of caches. Every spark-submit and every Spark server that this package starts uses them from then on. "
-                "Needed once for each machine or image, and again after an update of Java or Spark: Java ignores what does not fit.",
+                "Needed once for each machine or image, and after an update of Java or Spark: Java ignores what does not fit.",
             ),
         ),
     ),
