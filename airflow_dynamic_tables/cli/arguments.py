@@ -73,6 +73,17 @@ LIMIT = Argument(
     "how many of the latest refreshes (default: 20)",
     {"type": argument_types.positive, "default": 20, "metavar": "N"},
 )
+PARTITION = Argument(
+    ("--partition",),
+    "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
+    {"metavar": "SPEC", "type": argument_types.partition, "action": "append", "dest": "partitions"},
+)
+MASTER = Argument(
+    ("--master",),
+    "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
+    "'dynamic-tables spark start' if it runs, else local[*])",
+    {"metavar": "URL"},
+)
 WITHOUT_SPARK = Argument(
     ("--without-spark",), "do not start Java for Spark's own parser, also where it is installed", {"action": "store_true"}
 )

@@ -12,8 +12,10 @@ from airflow_dynamic_tables.cli.arguments import (
     DEFINITIONS,
     INTO,
     LIMIT,
+    MASTER,
     ONE_TABLE,
     OUTPUT,
+    PARTITION,
     SCHEDULE_TIME,
     STATE,
     TABLE,
@@ -137,18 +139,9 @@ COMMANDS: tuple[Command | Group, ...] = (
         (
             TABLE,
             SCHEDULE_TIME,
-            Argument(
-                ("--partition",),
-                "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
-                {"metavar": "SPEC", "type": argument_types.partition, "action": "append", "dest": "partitions"},
-            ),
+            PARTITION,
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
-            Argument(
-                ("--master",),
-                "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
-                "'dynamic-tables spark start' if it runs, else local[*])",
-                {"metavar": "URL"},
-            ),
+            MASTER,
             *STATE,
             OUTPUT,
         ),
@@ -212,6 +205,20 @@ COMMANDS: tuple[Command | Group, ...] = (
         ),
         "Drop a dynamic table from its catalog, with all its versions. Refused while it is being refreshed, or when a refresh of "
         "it is in quarantine. Data files stay, and so does its history; while it is defined, its next refresh makes it anew.",
+    ),
+    Command(
+        "compact",
+        "make few files of many small ones",
+        f"{_PACKAGE}.tables.compact_table",
+        (
+            TABLE,
+            Argument(("--dry-run",), "only say how many files each partition has, and which are due", {"action": "store_true"}),
+            *STATE,
+            OUTPUT,
+        ),
+        "Make few files of the small ones of a dynamic table where a partition has too many, as gc does. It is no version: rows, "
+        "history and what reads the table stay as they are. Prints files and bytes of each partition before and after, and what "
+        "stays as it is and why; exits with 1 when something stays that is due. Safe to run at any time.",
     ),
     Command(
         "gc",

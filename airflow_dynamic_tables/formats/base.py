@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
-from airflow_dynamic_tables.formats.small_files import Compacted, Limits
+from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class LakeTable(ABC):
     def position(self) -> StreamPosition | None:
         """How far the table is of the stream that its rows are of.
 
-        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody can tell.
+        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody knows.
         """
         return None
 
@@ -231,10 +231,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def snapshot(self) -> str:
-        """The id of the current snapshot.
-
-        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
-        """
+        """The id of the current snapshot; without one, errors are those of :meth:`read`."""
 
     @abstractmethod
     def count(self, partitions: PartitionSet) -> RowCounts | None:
@@ -255,9 +252,13 @@ class LakeTable(ABC):
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:  # noqa: ARG002
         """Partitions with too many small files, those together that one compaction takes; none where it cannot compact.
 
-        :param is_cheap: look no further when few files were added since the last compaction.
+        :param is_cheap: look only at what can be scattered since the last time.
         """
         return []
+
+    def count_files(self, limits: Limits) -> list[PartitionFiles]:  # noqa: ARG002
+        """How many files each partition has, and why some stay as they are; UnsupportedError when all do, which says why."""
+        raise UnsupportedError("Its format keeps no version while files are replaced, so its files are not compacted.")
 
     def expire(
         self,

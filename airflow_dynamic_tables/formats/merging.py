@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,11 @@ class Shape:
         """Whether a column is known by a number instead of its name."""
         return self.columns.count("field_id=") != self.columns.count("field_id=-1 ")
 
+    @property
+    def can_be_merged(self) -> bool:
+        """Whether a column is neither known by a number nor a time of 96 bits, which Arrow reads as another one."""
+        return not self.has_field_ids and "int96" not in self.columns
+
 
 def shape(path: str) -> Shape:
     """The shape of a Parquet file.
@@ -57,13 +63,15 @@ def shape(path: str) -> Shape:
 def merge(sources: Sequence[str], target: str) -> StagedFile:
     """Write the rows of some files of one shape into a new one, compressed as the first.
 
-    :raises StageRejectedError: when one cannot be read, or what was written is not of the same shape and rows.
+    :raises StageRejectedError: when one cannot be read, or what was written is not of the same shape and rows, or has not as many
+        values and nulls in every column.
     """
+    counts = _Counts()
     try:
         with open_file(sources[0]) as stream:
             first = pq.ParquetFile(stream, pre_buffer=False)
             with create_file(target) as output, _writer(output, first) as writer:
-                rows = _copy(sources, writer)
+                _copy(sources, writer, counts)
                 writer.add_key_value_metadata(_remarks(first.metadata))
             wanted = _shape(first.metadata)
         with open_file(target) as stream:
@@ -74,7 +82,7 @@ def merge(sources: Sequence[str], target: str) -> StagedFile:
         raise StageRejectedError(
             f"{len(sources)} files, the first of which is {sources[0]}, cannot be made one: {error}"
         ) from error
-    if written.num_rows != rows or _shape(written) != wanted:
+    if not counts.are_of(written) or _shape(written) != wanted:
         raise StageRejectedError(f"{target} has not the rows and columns of the {len(sources)} files that it was made of.")
     return StagedFile(target, size)
 
@@ -100,15 +108,47 @@ def _writer(output: Any, like: pq.ParquetFile) -> pq.ParquetWriter:
     )
 
 
-def _copy(sources: Sequence[str], writer: pq.ParquetWriter) -> int:
-    """Write the rows of some files, and say how many there are by their footers."""
-    rows = 0
+class _Counts:
+    """Rows, and values and nulls of each column, as footers tell them; of nulls only where there is one value a row at most."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._uncounted: set[tuple[str, str]] = set()
+
+    def add(self, footer: pq.FileMetaData) -> None:
+        """Count a file."""
+        self._counts["rows", ""] += footer.num_rows
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            for place in range(group.num_columns):
+                column = group.column(place)
+                self._counts["values", column.path_in_schema] += column.num_values
+                nulls = ("nulls", column.path_in_schema)
+                if (
+                    footer.schema.column(place).max_repetition_level
+                    or not column.is_stats_set
+                    or not column.statistics.has_null_count
+                ):
+                    self._uncounted.add(nulls)
+                else:
+                    self._counts[nulls] += column.statistics.null_count
+
+    def are_of(self, footer: pq.FileMetaData) -> bool:
+        """Whether one file has as many; what somebody did not count may be any number."""
+        other = _Counts()
+        other.add(footer)
+        unknown = self._uncounted | other._uncounted
+        return all(self._counts[what] == other._counts[what] for what in {*self._counts, *other._counts} - unknown)
+
+
+def _copy(sources: Sequence[str], writer: pq.ParquetWriter, counts: _Counts) -> None:
+    """Write the rows of some files, and count what there is by their footers."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for source in sources:
         with open_file(source) as stream:
             file = pq.ParquetFile(stream, pre_buffer=False)
-            rows += file.metadata.num_rows
+            counts.add(file.metadata)
             for batch in _batches(file):
                 held.append(batch)
                 held_bytes += batch.nbytes
@@ -118,7 +158,6 @@ def _copy(sources: Sequence[str], writer: pq.ParquetWriter) -> int:
                     held_bytes = 0
     if held:
         writer.write_table(pa.Table.from_batches(held))
-    return rows
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:

@@ -21,13 +21,14 @@ class Limits:
     A partition is due when it has more than ``many`` files that are smaller than ``small``. They become files of about
     ``target``: at least four become one, unless there are no more, so that no row is written again and again. ``most`` is how
     much one commit reads, where a file counts for ``opening`` at least: a refresh that comes meanwhile has its way, and what was
-    read is lost then.
+    read is lost then. Where a partition leads to a folder, all of its files are written anew, up to ``whole``.
     """
 
     many: int = 20
     small: int = 32 * _MB
     target: int = 128 * _MB
     most: int = 256 * _MB
+    whole: int = 1024 * _MB
     opening: int = _MB // 4
 
     def cost(self, size: int) -> int:
@@ -40,14 +41,34 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many ``files`` of how many ``bytes`` became how few others (``made``), in one commit or in several."""
+    """How many ``files`` of how many ``bytes`` became how few others (``made``), in one commit or in several.
+
+    ``left`` says what stayed as it is though it has too many small files, and why.
+    """
 
     files: int = 0
     made: int = 0
     bytes: int = 0
+    left: tuple[str, ...] = ()
 
     def __add__(self, other: Compacted) -> Compacted:
-        return Compacted(self.files + other.files, self.made + other.made, self.bytes + other.bytes)
+        files, made = self.files + other.files, self.made + other.made
+        return Compacted(files, made, self.bytes + other.bytes, (*self.left, *other.left))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """The files of a partition, and how many of them are ``small`` and may become few.
+
+    ``is_due`` says whether these are too many; ``why_not`` why they stay all the same, if they do.
+    """
+
+    partition: Mapping[str, str | None]
+    files: int
+    small: int
+    bytes: int
+    is_due: bool
+    why_not: str | None = None
 
 
 def rounds(sizes: Iterable[tuple[Mapping[str, str | None], int]], limits: Limits) -> list[PartitionSet]:

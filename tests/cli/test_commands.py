@@ -30,7 +30,7 @@ COMMAND_LINES = dict(_commands())
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
         "init", "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "suspend", "resume",
-        "rollback", "publish", "abort", "drop", "gc",
+        "rollback", "publish", "abort", "drop", "compact", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
         "spark start", "spark stop", "spark status", "spark archive",
@@ -66,6 +66,7 @@ _LISTINGS = [
     "resume",
     "rollback",
     "publish",
+    "compact",
     "gc",
     *(command.name for command in CATALOG_COMMANDS),
 ]

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.cli.conftest import Run
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_numbers, write_scattered
 
 
 def test_a_defined_table_is_listed_before_it_exists(dynamic_tables: Run) -> None:
@@ -106,6 +106,28 @@ def test_gc_with_nothing_to_do(dynamic_tables: Run) -> None:
     nothing = {"compacted_files": 0, "expired": 0, "deleted_files": 0, "deleted_bytes": 0, "pruned": 0}
     assert swept == {"aborted": [], "completed": [], "kept": [], "failed": [], **nothing}
     assert dynamic_tables("gc").code == 0
+
+
+def test_small_files_are_compacted_and_counted(dynamic_tables: Run, project: Path) -> None:
+    dynamic_tables("create")
+    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", scope=("lake", "sales"))
+    table = definitions.tables[TableIdentifier("lake", "sales", "daily_revenue")]
+    table = replace(table, partition_keys=(), formatters={}, query="SELECT 1 AS x", expanded_query="SELECT 1 AS x")
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        request = RefreshRequest(table, definitions.sources, datetime(2024, 1, 3, tzinfo=UTC), "t1", "test")
+        run(workspace, request, lambda plan: write_scattered(plan, range(21)))
+    (due,) = json.loads(dynamic_tables("compact", "daily_revenue", "--dry-run", "-o", "json").out)
+    size = due.pop("bytes")
+    assert due == {"partition": "", "files": 21, "small": 21, "is_due": True, "why_not": None}
+    ran = dynamic_tables("compact", "daily_revenue", "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    (done,) = json.loads(ran.out)
+    assert 0 < done.pop("bytes_after") < size
+    assert done == {"partition": "", "files_before": 21, "files_after": 1, "bytes_before": size, "why_not": None}
+    assert "files after" in dynamic_tables("compact", "daily_revenue").out
+    for name, why in (("lake.sales.total", "does not exist or has no version yet"), ("lake.sales.nothing", "does not exist")):
+        refused = dynamic_tables("compact", name)
+        assert (refused.code, refused.out, why in refused.err) == (1, "", True), refused.err
 
 
 def test_db_upgrade_makes_the_database_and_may_be_repeated(dynamic_tables: Run, project: Path) -> None:

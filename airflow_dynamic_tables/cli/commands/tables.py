@@ -18,9 +18,12 @@ from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
+from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
@@ -169,6 +172,29 @@ def gc(arguments: Namespace) -> int:
         report = sweep(workspace)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
+
+
+def compact_table(arguments: Namespace) -> int:
+    """Make few files of many small ones, and print what each partition had and has."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        before = count_files(workspace, name)
+        if arguments.dry_run:
+            output.listing([{**output.items(one), "partition": describe(one.partition)} for one in before], arguments.output)
+            return OK
+        done = compact(workspace, name)
+        after = {describe(one.partition): one for one in count_files(workspace, name)}
+    for why in done.left:
+        print(why, file=sys.stderr)
+    output.listing([_compacted(one, after.get(describe(one.partition))) for one in before], arguments.output)
+    return FAILED if any(one.is_due for one in after.values()) else OK
+
+
+def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str, object]:
+    """What a partition had and has; one that is gone meanwhile has nothing."""
+    files, size = (after.files, after.bytes) if after is not None else (0, 0)
+    changes = {"files_before": before.files, "files_after": files, "bytes_before": before.bytes, "bytes_after": size}
+    return {"partition": describe(before.partition), **changes, "why_not": before.why_not}
 
 
 def publish_stage(arguments: Namespace) -> int:

@@ -6,6 +6,7 @@ engine that know their columns by number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -28,7 +29,7 @@ from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.producing import Changes
 from airflow_dynamic_tables.formats.merging import Shape, merge, shape
-from airflow_dynamic_tables.formats.small_files import Limits, bundles, rounds
+from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles, bundles, rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ def scattered(table: Table, limits: Limits) -> list[PartitionSet]:
     if why_not(table) is not None:
         return []
     return rounds(((_partition(table, file), file.file_size_in_bytes) for file in _candidates(table, limits)), limits)
+
+
+def count_files(table: Table, limits: Limits) -> list[PartitionFiles]:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.count_files`."""
+    sizes: dict[tuple[tuple[str, str | None], ...], list[int]] = {}
+    for file, spec in data_files(table):
+        sizes.setdefault(tuple(partition(file, table.specs()[spec.spec_id], table.schema()).items()), []).append(_size(file))
+    small = Counter(tuple(_partition(table, file).items()) for file in _candidates(table, limits))
+    return [
+        PartitionFiles(dict(key), len(group), small[key], sum(group), small[key] > limits.many) for key, group in sizes.items()
+    ]
 
 
 def added_since(table: Table) -> int:
@@ -83,9 +95,9 @@ def merged(table: Table, partitions: PartitionSet, limits: Limits, folder: str) 
 
 
 def _kind(file: DataFile) -> Shape | None:
-    """What a file has in common with those that it may be merged with; ``None`` for one that knows its columns by number."""
+    """What a file has in common with those that it may be merged with; ``None`` for one that is merged with none."""
     known = shape(file.file_path)
-    return None if known.has_field_ids else known
+    return known if known.can_be_merged else None
 
 
 def _merged(table: Table, sources: Sequence[DataFile], folder: str, number: int) -> Merged:

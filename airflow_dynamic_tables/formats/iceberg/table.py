@@ -31,7 +31,7 @@ from airflow_dynamic_tables.formats.base import (
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans
-from airflow_dynamic_tables.formats.small_files import Limits
+from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 if TYPE_CHECKING:
     from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
@@ -111,6 +111,15 @@ class IcebergTable(LakeTable):
         if table is None or (is_cheap and added_since(table) < limits.many):
             return []
         return scattered(table, limits)
+
+    def count_files(self, limits: Limits) -> list[PartitionFiles]:
+        """See :meth:`LakeTable.count_files`."""
+        from airflow_dynamic_tables.formats.iceberg.compacting import count_files, why_not
+
+        table = self._filled()
+        if why := why_not(table):
+            raise UnsupportedError(f"{self._path} {why}, so it is not compacted.")
+        return count_files(table, limits)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""

@@ -10,7 +10,7 @@ from airflow_dynamic_tables.services.maintenance.compacting import compact
 
 _MB = 1024 * 1024
 
-LIMITS = Limits(small=8 * _MB, target=32 * _MB, most=32 * _MB)
+LIMITS = Limits(small=8 * _MB, target=32 * _MB, most=32 * _MB, whole=32 * _MB)
 """What is done between two turns: what takes about a second. The rest is left to the maintenance."""
 
 log = logging.getLogger(__name__)

@@ -10,19 +10,20 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import (
-    CommitRejectedError,
     CommitUnknownError,
     ConflictError,
     NotFoundError,
     StageRejectedError,
+    TableNotFoundError,
+    UnsupportedError,
 )
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits
+from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits, PartitionFiles
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import COMPACTION, LEASE, lease_kept
-from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks
+from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks, shared
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import abort, reconcile
+from airflow_dynamic_tables.services.stages.settling import abort, give_up, reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_COMMITS = 16
@@ -44,20 +45,45 @@ def compact(
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
     try:
-        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+        table_format = _format(workspace, identifier)
     except NotFoundError:
         return Compacted()
-    if not isinstance(entry, CatalogDynamicTable):
-        return Compacted()
-    table = workspace.table(identifier, entry.format)
+    table = workspace.table(identifier, table_format)
     due = table.scattered(limits, is_cheap=is_cheap)
     if not due:
         return Compacted()
     leave_mark(workspace, identifier, table)
-    if other_marks(workspace, table):
-        return Compacted()
-    stages = (_stage(workspace, identifier, entry.format, table, partitions) for partitions in due[:MOST_COMMITS])
+    if strangers := other_marks(workspace, table):
+        return Compacted(left=(shared(identifier, strangers),))
+    stages = (_stage(workspace, identifier, table_format, table, partitions) for partitions in due[:MOST_COMMITS])
     return sum((_round(workspace, table, stage, limits) for stage in stages), Compacted())
+
+
+def count_files(workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS) -> list[PartitionFiles]:
+    """How many files each partition of a dynamic table has, and which are due to be compacted; changes nothing.
+
+    :raises NotFoundError: when there is no such dynamic table.
+    :raises UnsupportedError: when nothing of it can be compacted; says why.
+    """
+    table = workspace.table(identifier, _format(workspace, identifier))
+    try:
+        counted = table.count_files(limits)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{identifier} is not compacted. {error}") from error
+    if strangers := other_marks(workspace, table):
+        raise UnsupportedError(f"{identifier} is not compacted. {shared(identifier, strangers)}")
+    return counted
+
+
+def _format(workspace: Workspace, identifier: TableIdentifier) -> str:
+    """The format of a dynamic table.
+
+    :raises NotFoundError: when there is no such dynamic table.
+    """
+    entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    if not isinstance(entry, CatalogDynamicTable):
+        raise TableNotFoundError(f"{identifier} is no dynamic table, so its files are left to whoever writes them.")
+    return entry.format
 
 
 def _stage(
@@ -81,8 +107,7 @@ def _stage(
 def _round(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
     """One compaction, unless somebody works on the partitions."""
     if workspace.ledger.open_stage(stage):
-        log.info("%s of %s is being refreshed; its small files stay until next time.", stage.partitions, stage.table)
-        return Compacted()
+        return _left(f"{stage.partitions} of {stage.table} is being refreshed; its small files stay until next time.")
     trace(Step.OPENED, stage.token)
     try:
         with lease_kept(workspace, stage.token):
@@ -90,11 +115,10 @@ def _round(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits)
     except CommitUnknownError:
         raise
     except BaseException as error:
-        _give_up(workspace, stage, error)
+        give_up(workspace, stage.token, error)
         if not isinstance(error, (ConflictError, StageRejectedError)):
             raise
-        log.info("%s of %s is not compacted: %s", stage.partitions, stage.table, error)
-        return Compacted()
+        return _left(f"{stage.partitions} of {stage.table} is not compacted: {error}")
 
 
 def _compacted(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
@@ -105,7 +129,7 @@ def _compacted(workspace: Workspace, table: LakeTable, stage: Stage, limits: Lim
     done = table.stage(stage.token).compact(stage.partitions, limits, publishing)
     if done is None:
         abort(workspace, stage.token, "there is nothing to compact")
-        return Compacted()
+        return _left(f"{stage.partitions} of {stage.table} has no small files (any more) that are alike, so nothing is done.")
     trace(Step.PUBLISHED, stage.token)
     reconcile(workspace, stage.token)
     trace(Step.COMPLETED, stage.token)
@@ -113,8 +137,6 @@ def _compacted(workspace: Workspace, table: LakeTable, stage: Stage, limits: Lim
     return done
 
 
-def _give_up(workspace: Workspace, stage: Stage, error: BaseException) -> None:
-    try:
-        abort(workspace, stage.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
-    except Exception:
-        log.exception("Could not abort stage %s; the next refresh or sweep does it.", stage.token)
+def _left(why: str) -> Compacted:
+    log.info("%s", why)
+    return Compacted(left=(why,))

@@ -20,7 +20,6 @@ from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, Partiti
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
-    CommitRejectedError,
     CommitUnknownError,
     ConflictError,
     DynamicTableError,
@@ -42,7 +41,7 @@ from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, ope
 from airflow_dynamic_tables.services.stages.marks import leave_mark
 from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
-from airflow_dynamic_tables.services.stages.settling import abort, settle, tell_landed
+from airflow_dynamic_tables.services.stages.settling import abort, give_up, settle, tell_landed
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
@@ -101,10 +100,7 @@ def run(
         quarantine(workspace, request.token, str(error), steps.seconds)
         raise
     except BaseException as error:
-        try:
-            abort(workspace, request.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
-        except Exception:
-            log.exception("Could not abort stage %s; the next refresh or sweep does it.", request.token)
+        give_up(workspace, request.token, error)
         raise
     forget_after_commit(workspace, request.table.identifier, begun.table, request.table.retention)
     return version

@@ -38,6 +38,14 @@ def abort(workspace: Workspace, token: str, reason: BaseException | str, *, sure
     settle(workspace, stage, str(reason) or type(reason).__name__, surely_not_landed=surely_not_landed, ended=ended)
 
 
+def give_up(workspace: Workspace, token: str, error: BaseException) -> None:
+    """Abort a stage because its owner's work failed with that error; when this fails, too, the next refresh or sweep does it."""
+    try:
+        abort(workspace, token, error, surely_not_landed=isinstance(error, CommitRejectedError))
+    except Exception:
+        log.exception("Could not abort stage %s; the next refresh or sweep does it.", token)
+
+
 def settle(
     workspace: Workspace,
     stage: Stage,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
-    CommitRejectedError,
     CommitUnknownError,
     TableNotFoundError,
 )
@@ -21,10 +19,8 @@ from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import abort, tell_landed
+from airflow_dynamic_tables.services.stages.settling import give_up, tell_landed
 from airflow_dynamic_tables.services.workspace import Workspace
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +53,7 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
             workspace.ledger.update_refresh(stage.token, error=str(error))
         raise
     except BaseException as error:
-        try:
-            abort(workspace, stage.token, error, surely_not_landed=isinstance(error, CommitRejectedError))
-        except Exception:
-            log.exception("Could not abort stage %s; the next refresh or sweep does it.", stage.token)
+        give_up(workspace, stage.token, error)
         raise
 
 

@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
-from airflow_dynamic_tables.exceptions import CommitUnknownError
+from airflow_dynamic_tables.exceptions import CommitUnknownError, UnsupportedError
 from airflow_dynamic_tables.formats.iceberg.stage import IcebergStagedTable
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted
 from airflow_dynamic_tables.ledger.base import StageState
-from airflow_dynamic_tables.services.maintenance.compacting import compact
+from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.marks import MARKS
@@ -32,6 +32,12 @@ def scatter(bench: VersionBench) -> None:
 
 def files(bench: VersionBench) -> int:
     return len(bench.workspace.table(NUMBERS).read().files)
+
+
+def left(done: Compacted) -> tuple[str, ...]:
+    """Why everything stayed as it was."""
+    assert (done.files, done.made, done.bytes) == (0, 0, 0)
+    return done.left
 
 
 def stages(bench: VersionBench) -> list[StageState]:
@@ -86,7 +92,8 @@ def test_the_small_files_go_with_their_version(version_bench: VersionBench) -> N
 def test_what_is_being_refreshed_is_left_alone(version_bench: VersionBench) -> None:
     scatter(version_bench)
     version_bench.begin(NUMBERS, "running")
-    assert compact(version_bench.workspace, NUMBERS) == Compacted()
+    (why,) = left(compact(version_bench.workspace, NUMBERS))
+    assert "is being refreshed; its small files stay until next time" in why
     assert (files(version_bench), stages(version_bench)) == (MANY, [])
     stage = version_bench.workspace.ledger.get_stage("running")
     assert stage is not None
@@ -98,7 +105,8 @@ def test_a_refresh_that_comes_meanwhile_takes_the_stage_away(
 ) -> None:
     scatter(version_bench)
     before_merging(monkeypatch, lambda: version_bench.refresh(1, 2))
-    assert compact(version_bench.workspace, NUMBERS) == Compacted()
+    (why,) = left(compact(version_bench.workspace, NUMBERS))
+    assert "has no small files (any more) that are alike" in why
     assert sorted(version_bench.numbers()) == [1, 2]
     assert stages(version_bench) == [StageState.ABORTED]
     sweep(version_bench.workspace)
@@ -109,7 +117,7 @@ def test_so_does_a_rollback(version_bench: VersionBench, monkeypatch: pytest.Mon
     version_bench.refresh(7)
     scatter(version_bench)
     before_merging(monkeypatch, lambda: version_bench.rollback(1))
-    assert compact(version_bench.workspace, NUMBERS) == Compacted()
+    assert left(compact(version_bench.workspace, NUMBERS))
     assert (version_bench.numbers(), stages(version_bench)) == ([7], [StageState.ABORTED])
 
 
@@ -127,6 +135,7 @@ def test_what_is_in_quarantine_stays_for_who_decides(version_bench: VersionBench
 def test_a_table_that_was_dropped_meanwhile_stays_dropped(version_bench: VersionBench, monkeypatch: pytest.MonkeyPatch) -> None:
     scatter(version_bench)
     before_merging(monkeypatch, lambda: version_bench.workspace.catalog("lake").drop_table(NUMBERS.path))
+    assert left(compact(version_bench.workspace, NUMBERS))
     assert compact(version_bench.workspace, NUMBERS) == Compacted()
     assert version_bench.workspace.table(NUMBERS).current() is None
 
@@ -135,14 +144,17 @@ def test_a_table_of_two_installations_is_left_alone(version_bench: VersionBench)
     scatter(version_bench)
     folder = version_bench.workspace.table(NUMBERS).folder()
     write_text(f"{folder}/{MARKS}/somebody-else", "")
-    assert compact(version_bench.workspace, NUMBERS) == Compacted()
+    (why,) = left(compact(version_bench.workspace, NUMBERS))
+    assert "is refreshed by another installation, too" in why
+    with pytest.raises(UnsupportedError, match=r"is not compacted. .* is refreshed by another installation, too"):
+        count_files(version_bench.workspace, NUMBERS)
     assert files(version_bench) == MANY
 
 
 def test_a_lost_file_stops_nothing_else(version_bench: VersionBench) -> None:
     scatter(version_bench)
     Path(version_bench.workspace.table(NUMBERS).read().files[0].removeprefix("file://")).unlink()
-    assert compact(version_bench.workspace, NUMBERS) == Compacted()
+    assert left(compact(version_bench.workspace, NUMBERS))
     assert stages(version_bench) == [StageState.ABORTED]
     assert sweep(version_bench.workspace).failed == ()
 

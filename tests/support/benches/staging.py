@@ -62,10 +62,12 @@ class Bench:
             self.is_registered = True
         return self.table.stage(token)
 
-    def write(self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] | None = None) -> RefreshResult:
-        """Write rows by day into a stage, one file a day, and say so."""
+    def write(
+        self, staged: StagedTable, rows: dict[str, list[int]], columns: tuple[Column, ...] | None = None, first: int = 0
+    ) -> RefreshResult:
+        """Write rows by day into a stage, one file a day with a number from the first on, and say so."""
         columns, stage, files = columns or self.columns, staged.begin(), []
-        for number, (day, values) in enumerate(rows.items()):
+        for number, (day, values) in enumerate(rows.items(), first):
             table: dict[str, Any] = {column.name: _filled(column, day, values) for column in columns}
             name = f"data/{self._folder(day, values)}part-{number}.{self.hive_format or 'parquet'}"
             file = Path(stage.removeprefix("file://"), name)
@@ -74,6 +76,16 @@ class Bench:
             files.append(StagedFile(f"{stage}/{name}", file.stat().st_size))
         touched = tuple({"ds": day} for day in rows) if self.partition_keys else ()
         return RefreshResult(stage.rpartition("/")[2], "job", sum(map(len, rows.values())), tuple(files), columns, touched)
+
+    def scatter(self, rows: dict[str, list[int]], *days: str) -> Version:
+        """A whole refresh that writes a file for every row."""
+        staged = self.stage(str(uuid4()), *days)
+        results = []
+        for number, (day, value) in enumerate((day, value) for day, values in rows.items() for value in values):
+            results.append(self.write(staged, {day: [value]}, first=number))
+        files = tuple(file for result in results for file in result.files)
+        touched = tuple({"ds": day} for day in rows) if self.partition_keys else ()
+        return self.commit(staged, replace(results[0], rows=len(files), files=files, partitions=touched))
 
     def _folder(self, day: str, values: list[int]) -> str:
         if self.hive_format is None:
