@@ -39,7 +39,7 @@ def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
 
     :raises ValueError: when it does what this deployment does not allow.
     """
-    if unused := settle_settings(spark, plan):
+    if unused := settle_settings(driver.settings, plan):
         named = ", ".join(f"{name}={value}" for name, value in sorted(unused.items()))
         driver.tell(f"Not used of this cluster's settings, because they change what a query means: {named}")
     driver.check_allowed(plan)

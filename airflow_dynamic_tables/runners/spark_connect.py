@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -128,6 +129,8 @@ class SparkConnectRunner(Runner):
             with self._lock:
                 self._session = None
             spark.stop()
+            # PySpark asks to be called at the end of the process, and so keeps every client until then: of a loop, thousands.
+            atexit.unregister(spark.client._on_exit)
 
     def _watch(self, spark: SparkSession, channel: ConnectChannel, done: threading.Event) -> None:
         """Ask the server again and again whether it is there: a silent one would keep the job waiting for ever."""

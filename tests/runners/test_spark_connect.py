@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import SparkConnectClient
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from airflow_dynamic_tables.clients.files import exists, read_text
@@ -107,6 +109,20 @@ def test_a_proxy_is_not_for_this_machine(connect_server: ConnectServer, plan: Pl
     one = plan("SELECT 1 AS x")
     runner(connect_server.url, patience=20).run(one, {})
     assert result_of(one).rows == 1
+
+
+def clients() -> int:
+    gc.collect()
+    return sum(type(each) is SparkConnectClient for each in gc.get_objects())
+
+
+def test_nothing_is_kept_of_a_job_that_is_over(connect_server: ConnectServer, plan: Plan, tmp_path: Path) -> None:
+    """A loop runs thousands of them in one process."""
+    (tmp_path / "a.csv").write_text("1\n")
+    before = clients()
+    source = SourceBinding("raw.o", "o", "csv", "v1", (f"file://{tmp_path}/a.csv",), schema="n BIGINT")
+    runner(connect_server.url).run(plan("SELECT n FROM o", source), {})
+    assert clients() <= before
 
 
 @pytest.mark.parametrize("listens", [False, True])

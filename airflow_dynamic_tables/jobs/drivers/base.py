@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.jobs.query.settings import SessionSettings
 
 
 class Driver(ABC):
@@ -17,6 +18,11 @@ class Driver(ABC):
     @abstractmethod
     def application_id(self) -> str:
         """Spark's id of the application that runs the job."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> SessionSettings:
+        """The settings of the session."""
 
     @abstractmethod
     def write_text(self, uri: str, text: str) -> None:

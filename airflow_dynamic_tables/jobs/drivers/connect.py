@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from inspect import unwrap
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.drivers.base import Driver
+from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
 from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
+from airflow_dynamic_tables.jobs.query.settings import SessionSettings
 
 
 class Surroundings(ABC):
@@ -46,10 +50,15 @@ class ConnectDriver(Driver):
         self._tell = tell
         self._queries = ExplainedQueries(spark)
 
-    @property
+    @cached_property
     def application_id(self) -> str:
         """That of the server, which all its sessions share."""
         return self._spark.conf.get("spark.app.id", "") or ""
+
+    @property
+    def settings(self) -> SessionSettings:
+        """See :attr:`Driver.settings`."""
+        return ConnectSettings(self._spark)
 
     def write_text(self, uri: str, text: str) -> None:
         """See :meth:`Driver.write_text`."""
@@ -73,7 +82,8 @@ class ConnectDriver(Driver):
         That is enough: a plan names every file once, and no pattern of :func:`~airflow_dynamic_tables.jobs.files.exactly` fits
         another file than its own, so a file that is read twice would have to be missing elsewhere.
         """
-        return len(frame.inputFiles())
+        # PySpark would keep the frame for ever, and its session with it: it remembers the answer in a cache without end.
+        return len(unwrap(type(frame).inputFiles)(frame))
 
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""

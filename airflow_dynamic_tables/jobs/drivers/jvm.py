@@ -13,6 +13,7 @@ from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import list_files, write_text
 from airflow_dynamic_tables.jobs.query.checking import check_query
 from airflow_dynamic_tables.jobs.query.permissions import check_allowed
+from airflow_dynamic_tables.jobs.query.settings import JvmSettings, SessionSettings
 
 
 class JvmDriver(Driver):
@@ -28,6 +29,11 @@ class JvmDriver(Driver):
     def application_id(self) -> str:
         """See :attr:`Driver.application_id`."""
         return str(self._spark.sparkContext.applicationId)
+
+    @property
+    def settings(self) -> SessionSettings:
+        """See :attr:`Driver.settings`."""
+        return JvmSettings(self._spark)
 
     def write_text(self, uri: str, text: str) -> None:
         """See :meth:`Driver.write_text`."""

@@ -20,6 +20,7 @@ from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, JAVA_CALLS, Ability, ability_of
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.jobs.query.checking import LEAVES, WINDOWS, check_name, check_windows
+from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
 
 _NOTHING_IS_CUT = {
     "spark.sql.debug.maxToStringFields": "2000000000",
@@ -133,15 +134,13 @@ class ExplainedQueries:
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """The body is explained without anything left out."""
-        conf = self._spark.conf
-        before = {name: conf.get(name, None) for name in _NOTHING_IS_CUT}
+        settings = ConnectSettings(self._spark)
+        before = {name: value for name, value in settings.set_by_anybody().items() if name in _NOTHING_IS_CUT}
         try:
-            for name, value in _NOTHING_IS_CUT.items():
-                conf.set(name, value)
+            settings.change(_NOTHING_IS_CUT)
             yield
         finally:
-            for name, earlier in before.items():
-                conf.unset(name) if earlier is None else conf.set(name, earlier)
+            settings.change(before, defaults=_NOTHING_IS_CUT.keys() - before.keys())
 
 
 def _as_of_the_query(message: str) -> str:
