@@ -234,8 +234,11 @@ class Ledger(RemembersPartitions):
         """Change some fields of a refresh; an unknown token is ignored (its row may have been pruned)."""
 
     @abstractmethod
-    def extend(self, refresh: Refresh) -> None:
-        """Insert a refresh, or let the one of that token end and hold later; it holds up to the latest time that was said."""
+    def extend(self, refresh: Refresh, instead_of: str = "") -> None:
+        """Insert a refresh, or let the one of that token end and hold later; it holds up to the latest time that was said.
+
+        :param instead_of: token of a refresh that was skipped at last, which this one tells of, too: it is deleted.
+        """
 
     @abstractmethod
     def get_refresh(self, token: str) -> Refresh | None:

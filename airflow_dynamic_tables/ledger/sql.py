@@ -145,13 +145,16 @@ class SqlLedger(SqlPartitions, Ledger):
         with self._database.transaction() as connection:
             _update(connection, token, changes)
 
-    def extend(self, refresh: Refresh) -> None:
+    def extend(self, refresh: Refresh, instead_of: str = "") -> None:
         """See :meth:`Ledger.extend`."""
         values = _columns(_values(refresh))
         later = {name: values[name] for name in ("reason", "schedule_time", "data_timestamp", "finished_at")}
         insertion = self._database.insert(refreshes).values(values)
-        holds_later = refreshes.c.data_timestamp < refresh.data_timestamp
+        reach = "finished_at" if refresh.data_timestamp is None else "data_timestamp"
+        holds_later = refreshes.c[reach] < getattr(refresh, reach)
+        told = (refreshes.c.token == instead_of) & (refreshes.c.state == RefreshState.SKIPPED)
         with self._database.transaction() as connection:
+            connection.execute(delete(refreshes).where(told))
             connection.execute(insertion.on_conflict_do_update(index_elements=[refreshes.c.token], set_=later, where=holds_later))
 
     def get_refresh(self, token: str) -> Refresh | None:
@@ -212,15 +215,11 @@ class SqlLedger(SqlPartitions, Ledger):
 
     def prune(self, before: datetime) -> int:
         """See :meth:`Ledger.prune`."""
-        latest = (
-            select(func.max(refreshes.c.started_at))
-            .where(refreshes.c.state == RefreshState.SUCCEEDED)
-            .group_by(refreshes.c.table_name)
-            .scalar_subquery()
-        )
-        old_refreshes = delete(refreshes).where(
-            refreshes.c.started_at < before, refreshes.c.state.in_(_FINISHED), refreshes.c.started_at.not_in(latest)
-        )
+        succeeded = refreshes.c.state == RefreshState.SUCCEEDED
+        newest = select(func.max(refreshes.c.started_at)).where(succeeded).group_by(refreshes.c.table_name)
+        latest = newest.scalar_subquery()
+        ended = refreshes.c.state.in_(_FINISHED)
+        old_refreshes = delete(refreshes).where(refreshes.c.started_at < before, ended, refreshes.c.started_at.not_in(latest))
         # What holds for a long time began long ago.
         old_refreshes = old_refreshes.where((refreshes.c.action != RefreshAction.NO_DATA) | (refreshes.c.finished_at < before))
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))

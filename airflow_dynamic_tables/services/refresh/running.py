@@ -16,7 +16,7 @@ from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitt
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
-from airflow_dynamic_tables.services.refresh.unchanged import remember, without_unchanged
+from airflow_dynamic_tables.services.refresh.unchanged import remember, skip, without_unchanged
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -125,7 +125,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     table = workspace.table(request.table.identifier, request.table.format, request.table.atomicity)
     if is_suspended(workspace, request.table.identifier):
         suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
-        return _skipped(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
+        return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
     partitions = planned_partitions(workspace, request, growth)
@@ -133,7 +133,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     if isinstance(to_do, Skipped):
         return to_do
     if nothing := _nothing_to_do(request, to_do):
-        return _skipped(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
+        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
     staged = table.stage(request.token)
     stage = _stage(workspace, request, to_do.partitions, staged.begin())
     open_stage(workspace, stage)
@@ -159,25 +159,6 @@ def _stage(workspace: Workspace, request: RefreshRequest, partitions: PartitionS
         partitions=partitions,
         format=request.table.format,
     )
-
-
-def _skipped(workspace: Workspace, request: RefreshRequest, reason: Reason) -> Skipped:
-    """Write into the history that nothing is done, for which there is no stage either."""
-    now = workspace.now()
-    refresh = Refresh(
-        token=request.token,
-        table=request.table.identifier,
-        action=RefreshAction.SKIP,
-        reason=reason.text,
-        reason_code=reason.code,
-        state=RefreshState.SKIPPED,
-        schedule_time=request.schedule_time,
-        started_at=now,
-        finished_at=now,
-        partitions=NO_PARTITIONS,
-    )
-    workspace.ledger.record(refresh)
-    return Skipped(reason)
 
 
 def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
@@ -238,9 +219,18 @@ def _skipped_at_last(workspace: Workspace, attempt: Attempt, why: OvertakenError
     reason = Reason(ReasonCode.ALREADY_FRESH if isinstance(why, OvertakenError) else ReasonCode.NOTHING_TO_REFRESH, str(why))
     try:
         settle(workspace, attempt.stage, None, surely_not_landed=True, ended=_as_skipped(reason))
+        if isinstance(why, EmptyBatchError):
+            skip(workspace, attempt.request, reason, _held(attempt), instead_of=attempt.stage.token)
     except (DynamicTableError, OSError):
         log.exception("Could not abort stage %s; the next refresh or sweep does it.", attempt.stage.token)
     return Skipped(reason)
+
+
+def _held(attempt: Attempt) -> Version | None:
+    """The version that the batches of a stream have made so far, which has all rows up to an empty one; ``None`` before any."""
+    current = attempt.table.current()
+    goes_on = attempt.plan.follows is not None and current is not None and current.snapshot == attempt.plan.base
+    return current if goes_on else None
 
 
 def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.moved import Difference, Origin, difference
@@ -75,7 +76,7 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, table: Lake
     else:
         moved = what_moved(workspace, request, table, asked, growth)
     if moved.holds and moved.version is not None:
-        return leave_out(workspace, request, moved, moved.version)
+        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version)
     log.info("Of %s is refreshed: %s; %s.", request.table.identifier, moved.partitions, moved.why)
     # What a refresh reads of a source with a watermark depends on the partitions that it replaces.
     is_bound_for_these = growth is None or moved.partitions == asked
@@ -114,27 +115,48 @@ def what_moved(
     return Moved(NO_PARTITIONS, f"nothing that it reads has moved since version {made}: {sources}", version, bound, holds=True)
 
 
-def leave_out(workspace: Workspace, request: RefreshRequest, moved: Moved, version: Version) -> Skipped:
-    """Write into the history up to when a version still holds; one line for as long as it does."""
+def skip(
+    workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None = None, instead_of: str = ""
+) -> Skipped:
+    """Write into the history that nothing is done. As long as that goes on, what nobody asked for is one line.
+
+    :param version: the current one, where it holds up to the time of the request: the table is as fresh as that.
+    :param instead_of: token of a refresh that was skipped at last, which need not be told of then.
+    """
     now = workspace.now()
-    found = Refresh(
-        token=stretch(version.token),
+    is_line = request.is_scheduled or request.batch is not None
+    skipped = Refresh(
+        token=_line(workspace, request, reason, version) if is_line else request.token,
         table=request.table.identifier,
-        action=RefreshAction.NO_DATA,
-        reason=moved.why,
-        reason_code=ReasonCode.UNCHANGED,
+        action=RefreshAction.SKIP if version is None else RefreshAction.NO_DATA,
+        reason=reason.text,
+        reason_code=reason.code,
         state=RefreshState.SKIPPED,
         schedule_time=request.schedule_time,
         started_at=now,
         finished_at=now,
-        data_timestamp=request.schedule_time,
-        version=version.number,
-        snapshot=version.snapshot,
+        data_timestamp=None if version is None else request.schedule_time,
+        version=None if version is None else version.number,
+        snapshot=None if version is None else version.snapshot,
         partitions=NO_PARTITIONS,
-        sources=version.sources,
+        sources={} if version is None else version.sources,
     )
-    workspace.ledger.extend(found)
-    return Skipped(Reason(ReasonCode.UNCHANGED, moved.why))
+    if is_line:
+        workspace.ledger.extend(skipped, instead_of)
+    else:
+        workspace.ledger.record(skipped)
+    return Skipped(reason)
+
+
+def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None) -> str:
+    """The token of the line of the history that tells of it: another one begins after a refresh that had a stage."""
+    if version is not None:
+        return stretch(version.token)
+    if request.batch is not None:
+        return f"{request.batch.position.stream}-{reason.code.lower()}"
+    last = workspace.ledger.last_stage(request.table.identifier)
+    since = last.token if last is not None else uuid5(NAMESPACE_URL, str(request.table.identifier)).hex
+    return f"{since}-{reason.code.lower()}"
 
 
 def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:

@@ -14,10 +14,10 @@ from uuid import uuid4
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
@@ -25,7 +25,7 @@ from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh import planning, running
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
@@ -33,6 +33,7 @@ from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import open_stage
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
+from airflow_dynamic_tables.services.tables.suspending import resume, suspend
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days, write_numbers, write_scattered
@@ -352,6 +353,56 @@ def test_a_source_that_is_away_fails_as_ever(made: Bench) -> None:
         made.next_day()
     last = made.workspace.ledger.list_refreshes(NUMBERS)[0]
     assert last.state is RefreshState.FAILED
+
+
+def test_what_keeps_on_being_left_out_is_one_line(made: Bench) -> None:
+    ledger = made.workspace.ledger
+    suspend(made.workspace, NUMBERS)
+    for _ in range(3):
+        assert isinstance(made.next_day(), Skipped)
+        made.clock.time += timedelta(hours=1)
+    last, first = ledger.list_refreshes(NUMBERS)
+    assert (last.reason_code, last.action, last.data_timestamp) == (ReasonCode.SUSPENDED, RefreshAction.SKIP, None)
+    assert last.schedule_time == MARCH + 4 * DAY
+    assert last.finished_at is not None
+    assert last.finished_at > last.started_at
+    assert first.state is RefreshState.SUCCEEDED
+    assert isinstance(made.next_day(is_scheduled=False), Skipped)
+    assert len(ledger.list_refreshes(NUMBERS)) == 3, "what somebody asked for has a line of its own"
+    resume(made.workspace, NUMBERS)
+    made.write("b.csv")
+    assert isinstance(made.next_day(), Version)
+    suspend(made.workspace, NUMBERS)
+    made.next_day()
+    assert [one.state for one in ledger.list_refreshes(NUMBERS, 2)] == [RefreshState.SKIPPED, RefreshState.SUCCEEDED]
+
+
+def test_batches_without_rows_are_one_line_and_as_fresh_as_the_last_one(made: Bench) -> None:
+    ledger = made.workspace.ledger
+
+    def batch(number: int, follows: StreamPosition | None, rows: tuple[int, ...]) -> tuple[Version | Skipped, StreamPosition]:
+        position = StreamPosition("s", number, "read")
+        made.clock.time += timedelta(minutes=1)
+        streamed = StreamBatch(made.jobs[0], position, follows)
+        request = replace(made.request(), schedule_time=made.clock.time, is_scheduled=False, batch=streamed)
+        return run(made.workspace, request, lambda plan: write_numbers(plan, rows)), position
+
+    outcome, first = batch(1, None, (1, 2))
+    assert isinstance(outcome, Version)
+    for number in (2, 3, 4):
+        skipped, _ = batch(number, first, ())
+        assert isinstance(skipped, Skipped)
+        assert skipped.reason == Reason(ReasonCode.NOTHING_TO_REFRESH, f"batch {number} of stream s has no rows")
+    found, version, *_ = ledger.list_refreshes(NUMBERS)
+    assert (found.action, found.reason, found.version) == (
+        RefreshAction.NO_DATA,
+        "batch 4 of stream s has no rows",
+        outcome.number,
+    )
+    assert version.token == outcome.token
+    assert made.fresh() == made.clock.time
+    assert len(ledger.list_refreshes(NUMBERS)) == 3
+    assert isinstance(batch(5, first, (3,))[0], Version)
 
 
 @pytest.fixture
