@@ -12,10 +12,12 @@ from importlib import import_module
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.news import News
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,13 @@ COUNTERS: dict[tuple[str, str], Module] = {
 """How rows of tables are counted that nobody here refreshes, without reading them all."""
 
 
+NEWS: dict[tuple[str, str], Module] = {
+    ("hive", "metastore"): Module(f"{_HERE}.hive.source:news", "hive"),
+    ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:news"),
+}
+"""How a stream hears what is new in a table, by its format and kind of store."""
+
+
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
     """A table of that name and format; touches nothing yet.
 
@@ -111,6 +120,27 @@ def bind(source: Source, stores: Sequence[Store], view: str) -> SourceBinding:
     if not isinstance(binding, SourceBinding):
         raise TypeError(f"{module.place} gives no SourceBinding")
     return binding
+
+
+def tells_news(table_format: str) -> bool:
+    """Whether a stream can hear what is new in tables of a format."""
+    return any(table_format == name for name, _ in NEWS)
+
+
+def news(source: Source, stores: Sequence[Store], view: str, since: SourceState | None) -> News:
+    """What came into a table since somebody read it; all that it has when nobody did, also when that is nothing.
+
+    :param stores: what its catalog offers.
+    :param view: what a stream reads it as.
+    :param since: what was read, the state of the binding of earlier news.
+    :raises TableNotFoundError: when its catalog does not have it, or it has no version yet.
+    :raises UnsupportedError: when Spark cannot read it.
+    """
+    module, store = _at_home(NEWS, source, stores)
+    told = module.load()(source, store, view, since)
+    if not isinstance(told, News):
+        raise TypeError(f"{module.place} gives no news")
+    return told
 
 
 def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, str], least: int) -> int:

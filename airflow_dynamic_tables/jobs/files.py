@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -43,6 +44,38 @@ def write_text(spark: SparkSession, uri: str, text: str) -> None:
     system.delete(path, False)
     if not system.rename(half, path):
         raise OSError(f"cannot rename {uri}.writing to {uri}")
+
+
+def create_text(spark: SparkSession, uri: str, text: str) -> None:
+    """Write a small file that nobody has written yet, so that it is there whole or not at all.
+
+    Two at the same moment are kept apart as well as the file system does that, as in Spark's own checkpoints.
+
+    :raises FileExistsError: when somebody has.
+    """
+    system, path = _open(spark, uri)
+    folder, _, name = uri.rpartition("/")
+    half = _jvm(spark).org.apache.hadoop.fs.Path(f"{folder}/.{name}.{uuid4().hex}")
+    stream = system.create(half, False)
+    try:
+        stream.write(bytearray(text.encode("utf-8")))
+    finally:
+        stream.close()
+    if system.exists(path) or not system.rename(half, path):
+        system.delete(half, False)
+        raise FileExistsError(f"{uri} is there already")
+
+
+def list_names(spark: SparkSession, uri: str) -> list[str]:
+    """The names of what lies directly in a folder; nothing when there is no such folder."""
+    system, path = _open(spark, uri)
+    return [str(status.getPath().getName()) for status in system.listStatus(path)] if system.exists(path) else []
+
+
+def qualified(spark: SparkSession, uri: str) -> str:
+    """A URI as Hadoop writes it, with signs escaped."""
+    system, path = _open(spark, uri)
+    return str(system.makeQualified(path).toUri().toString())
 
 
 def list_files(spark: SparkSession, uri: str) -> list[tuple[str, int]]:

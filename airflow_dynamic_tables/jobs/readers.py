@@ -17,10 +17,14 @@ from airflow_dynamic_tables.jobs.files import exactly
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
     """Register the view that the plan's query reads."""
-    _frame(spark, source, driver).createOrReplaceTempView(source.view)
+    frame_of(spark, source, driver).createOrReplaceTempView(source.view)
 
 
-def _frame(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
+def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
+    """The rows of one version of a table.
+
+    :raises ValueError: when they cannot be read, or Spark would read others.
+    """
     if source.table is not None:
         return spark.sql(f"SELECT * FROM {source.table} VERSION AS OF {source.version}")
     if not source.has_files:

@@ -29,6 +29,7 @@ from airflow_dynamic_tables.jobs.batch import planned_rows, prepare, store
 from airflow_dynamic_tables.jobs.column_types import storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
+from airflow_dynamic_tables.jobs.streams.feeds import Feeds
 from airflow_dynamic_tables.jobs.streams.sources import bind
 
 _IDLE = 1
@@ -51,32 +52,37 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
     if plan.stream is None:
         raise ValueError(f"the plan of {plan.identifier} is not one of a stream")
     prepare(spark, plan, driver)
-    for source in plan.sources:
-        bind(spark, source)
     worker = _Worker(spark, plan, plan.stream)
+    feeds = Feeds(spark, plan, plan.stream.feeds, driver)
+    feeds.begin(worker.check)
+    for source in plan.sources:
+        bind(spark, source, feeds)
     batches = _Batches(worker, plan.stream, driver)
     writer = storable(planned_rows(spark, plan, driver)).writeStream.outputMode("append").queryName(plan.stream.stream)
     writer = writer.option("checkpointLocation", plan.stream.checkpoint).trigger(processingTime=f"{plan.stream.interval} seconds")
     query = writer.foreachBatch(batches.store).start()
     try:
-        _watch(spark, plan.stream, query, worker)
+        _watch(spark, plan.stream, query, worker, feeds)
     finally:
         batches.end()
         query.stop()
 
 
-def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery, worker: _Worker) -> None:
-    """Tell the progress of a query until it ends or shall end."""
+def _watch(spark: SparkSession, settings: StreamSettings, query: StreamingQuery, worker: _Worker, feeds: Feeds) -> None:
+    """Tell the progress of a query, and give it new feeds, until it ends or shall end."""
     progress = _last_progress(spark, settings)
     while not worker.look().stop:
         is_over = query.awaitTermination(_IDLE)  # raises what went wrong in it
-        news = [told for told in query.recentProgress if told["batchId"] > progress.batch]
+        told_lately = query.recentProgress
+        news = [told for told in told_lately if told["batchId"] > progress.batch]
         for told in news:
             progress = progress.after(told)
         if news:
             write_text(spark, settings.progress, progress.to_json())
         if is_over:
             return
+        feeds.note(told_lately)
+        feeds.publish()
 
 
 def _last_progress(spark: SparkSession, settings: StreamSettings) -> Progress:
@@ -112,6 +118,14 @@ class _Worker:
             raise TimeoutError(f"the worker of this stream has given no sign of life for {self._patience:.0f} s; the job ends")
         self._last = said
         return said
+
+    def check(self) -> None:
+        """Check that it wants the job to go on.
+
+        :raises TimeoutError: as of :meth:`look`.
+        """
+        if self.look().stop:
+            raise _StoppedError("the worker stopped before the stream began")
 
     def tell(self, question: Ask) -> None:
         """Ask."""

@@ -216,3 +216,15 @@ def test_a_stream_waits_for_late_rows(tmp_path: Path, delay: str, seconds: int) 
 def test_mistakes_of_a_delay_have_their_place(tmp_path: Path) -> None:
     assert "'soon' is no length of time" in mistake(tmp_path, ("watermark: source", "watermark: {column: ts, delay: soon}"))
     assert mistake(tmp_path, ("watermark: source", "watermark: sauce")).startswith("7:14: 'sauce' is no watermark; write source")
+
+
+def test_tables_may_have_late_rows_where_a_stream_hears_what_is_new(tmp_path: Path) -> None:
+    file = tmp_path / "tables.yaml"
+    text = "sources: [{name: a.b.c, format: FORMAT, watermark: {column: ts, delay: 1 minute}}]"
+    for readable in ("hive", "iceberg"):
+        file.write_text(text.replace("FORMAT", readable))
+        (read,) = load_definitions(file, cache=Cache(None)).sources.values()
+        assert read.event_time == EventTime("ts", "60 seconds")
+    file.write_text(text.replace("FORMAT", "jdbc"))
+    with pytest.raises(DefinitionError, match="1:50: a source of format jdbc tells no stream what is new in it"):
+        load_definitions(file, cache=Cache(None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -157,3 +158,33 @@ def test_twenty_deaths_in_a_row(windowed: StreamSite, fault_report: FaultReport)
         struck(fault_report, point, of, windowed, number)
     assert start(keep_fresh, windowed, 20).answer() == (None, None)
     check(windowed, windows(20))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("java")
+@pytest.mark.long
+def test_killed_between_a_feed_and_its_commit(site: StreamSite, fault_report: FaultReport) -> None:
+    """Of a source by whole partitions: its rows are copied for Spark, and nobody has committed them."""
+    events = site.home / "hours"
+    source = f"""
+- name: raw.events
+  format: json
+  path: {events}
+  schema: id bigint
+  partitioned_by: [hour]
+  watermark: source
+  options: {{partition.time-extractor.timestamp-pattern: '2024-01-01 $hour:00:00', partition.time-interval: 1 hour}}"""
+    whole = replace(site, source=source, query="SELECT id, hour FROM raw.events")
+
+    def fill(hour: int) -> None:
+        folder = events / f"hour={hour}"
+        folder.mkdir(parents=True)
+        for number in (2 * hour, 2 * hour + 1):
+            (folder / f"{number}.json").write_text(json.dumps({"id": number}))
+        (folder / "_SUCCESS").touch()
+
+    for hour, of in ((10, "driver"), (11, "worker"), (12, "driver")):
+        fill(hour)
+        struck(fault_report, "planned", of, whole, 2 * (hour - 9))
+    assert start(keep_fresh, whole, 6).answer() == (None, None)
+    check(whole, [(number, str(number // 2)) for number in range(20, 26)])

@@ -34,17 +34,22 @@ DEADLINE = 240
 
 @dataclass(frozen=True)
 class StreamSite:
-    """A folder of events, a warehouse and a state."""
+    """A folder of events, a warehouse and a state.
+
+    ``source`` declares what the table reads instead of the folder; ``catalogs`` is a file of catalogs.
+    """
 
     home: Path
     database_url: str
     query: str = ALL_ROWS
+    source: str = ""
+    catalogs: Path | None = None
     watermark: str = ""
     more: str = ""
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
-        return open_workspace(Settings(self.database_url, f"file://{self.home}/warehouse"), clock)
+        return open_workspace(Settings(self.database_url, f"file://{self.home}/warehouse", self.catalogs), clock)
 
     def work(self, workspace: Workspace, submit: Callable[[RefreshPlan], object], stop: Callable[[], None]) -> Work:
         """What a strategy works with."""
@@ -67,14 +72,15 @@ class StreamSite:
     def _definitions(self) -> Path:
         (self.home / "events").mkdir(exist_ok=True)
         file = self.home / "seen.yaml"
-        file.write_text(f"""
-defaults: {{catalog: lake, database: sales}}
-sources:
+        folder = f"""
 - name: raw.events
   format: json
   path: {self.home}/events
   schema: id bigint, ts timestamp
-  {self.watermark}
+  {self.watermark}"""
+        file.write_text(f"""
+defaults: {{catalog: lake, database: sales}}
+sources: {self.source or folder}
 dynamic_tables:
 - name: seen
   freshness: 2 seconds

@@ -60,6 +60,7 @@ GROUPS = {
         "tests/scripts/",
         "tests/services/continuous/test_hive_",
         "tests/services/continuous/streams/test_strategy.py",
+        "tests/services/continuous/streams/test_tables.py",
         "tests/services/refresh/test_hive_",
         "tests/services/stages/test_hive_",
         "tests/services/stages/test_marks.py",

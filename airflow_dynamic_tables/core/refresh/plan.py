@@ -49,7 +49,7 @@ class SourceBinding:
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
     variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
     ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
-    below ``base_path`` itself as they come, and ``event_time`` says when their rows happened.
+    below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened.
     """
 
     identifier: str
@@ -67,6 +67,30 @@ class SourceBinding:
     state: SourceState | None = None
     has_files: bool = True
     event_time: EventTime | None = None
+    is_fed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What came into a table that a stream reads, as somebody found it ``seen_at`` (timezone-aware).
+
+    ``source`` reads just that; its ``state`` is what the stream has read of the table with it.
+    """
+
+    source: SourceBinding
+    seen_at: datetime
+
+    def to_json(self) -> str:
+        """Serialize; :meth:`from_json` gives the same value back."""
+        return json.dumps(to_plain(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Feed:
+        """Parse what :meth:`to_json` wrote.
+
+        :raises ValueError: when the text is not a feed, or not whole.
+        """
+        return _parse(cls, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,14 @@ class EventTime:
 class StreamSettings:
     """How a streaming job runs: where Spark keeps what it remembers between batches, and where its progress is told.
 
-    New rows are looked for every ``interval`` seconds. A job that has seen no sign of life of its worker for ``patience`` seconds
-    ends.
+    The feeds of its tables lie in ``feeds``, in a folder for each view. New rows are looked for every ``interval`` seconds. A job
+    that has seen no sign of life of its worker for ``patience`` seconds ends.
     """
 
     stream: str
     checkpoint: str
     progress: str
+    feeds: str
     interval: float
     patience: float
 

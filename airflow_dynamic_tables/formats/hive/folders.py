@@ -37,8 +37,8 @@ def state(table: Table, version: str, folders: Collection[Folder], files: Files,
         identity=str(table.createTime) if table.createTime else None,
         location=table.sd.location,
         schema=schema_digest(spark_ddl(columns_of(table))),
-        partitions=fingerprints(_by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()])),
-        unsettled=unsettled(_by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
+        partitions=fingerprints(by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()])),
+        unsettled=unsettled(by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
     )
 
 
@@ -77,7 +77,7 @@ def list_folders(folders: Iterable[Folder]) -> Listing:
     return Listing(tuple(part for part in (*together, *apart) if part.files), files)
 
 
-def _by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator[tuple[Mapping[str, str], File]]:
+def by_partition(folders: Collection[Folder], named: Iterable[File]) -> Iterator[tuple[Mapping[str, str], File]]:
     """Folders and files, each with every partition that it is of."""
     specs: dict[str, list[Mapping[str, str]]] = {}  # several partitions may lie in one folder
     for folder, spec in folders:

@@ -155,14 +155,14 @@ def position(table: Table | None) -> StreamPosition | None:
         return None  # anybody may write properties
     snapshot = table.current_snapshot()
     while snapshot is not None and str(snapshot.snapshot_id) != made:
-        if not _keeps_rows(snapshot):
+        if not keeps_rows(snapshot):
             return None
         # Not along the lineage: of a snapshot that was forgotten nobody knows what it did.
         snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
     return then if snapshot is not None else None
 
 
-def _keeps_rows(snapshot: Snapshot) -> bool:
+def keeps_rows(snapshot: Snapshot) -> bool:
     """Whether a snapshot has the rows of the one before: it rewrote files, or keeps a commit from landing."""
     is_rewritten = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
     return is_rewritten or FENCE in tables.told(snapshot)

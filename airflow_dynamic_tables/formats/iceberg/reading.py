@@ -1,17 +1,27 @@
-"""The first rows of an Iceberg table, for whoever looks at it."""
+"""Rows of an Iceberg table: the first ones, for whoever looks at it, and those that came, for streams."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.clients.stores import IcebergStore
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
+from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
+from airflow_dynamic_tables.formats.news import News, why_another
 
 
 def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[str, Any]]:
@@ -42,3 +52,79 @@ def _says_it_all(task: FileScanTask, schema: Schema) -> bool:
     with open_file(task.file.file_path) as stream:
         names = pq.read_schema(stream).names
     return bool(names == [field.name for field in schema.fields][: len(names)])
+
+
+def news(source: Source, store: IcebergStore, view: str, since: SourceState | None) -> News:
+    """What was added to a table, see :func:`~airflow_dynamic_tables.formats.registry.news`.
+
+    Files that were rewritten with the same rows are nothing new; the rows are read from where they were added.
+
+    :raises TableNotFoundError: when it does not exist or has no version yet.
+    :raises UnsupportedError: when its files alone do not say what its rows are.
+    """
+    path = source.identifier.path
+    table = tables.load(store, path)
+    if table is None or tables.is_new(table) or table.current_snapshot() is None:
+        raise TableNotFoundError(f"Table {path} in catalog {store.catalog} does not exist or has no version yet.")
+    content = tables.content(table, path)
+    state = tables.state(table)
+    files: Sequence[str] = content.files
+    if since is not None:
+        if why := why_another(since, state):
+            return News(ended=why)
+        if since.version == state.version:
+            return News()
+        added = _added_since(table, since.version)
+        if isinstance(added, str):
+            return News(ended=added)
+        if not added:
+            return News()
+        files = added
+    binding = SourceBinding(
+        identifier=str(source.identifier),
+        view=view,
+        format=content.format,
+        version=state.version,
+        files=tuple(files),
+        schema=content.schema,
+        state=state,
+    )
+    return News(binding)
+
+
+def _added_since(table: Table, since: str) -> list[str] | str:
+    """The files that were added after a snapshot, or why that is not all that was done."""
+    files: list[str] = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None and str(snapshot.snapshot_id) != since:
+        operation = snapshot.summary.operation if snapshot.summary is not None else None
+        if operation is Operation.APPEND:
+            files += _added_by(table, snapshot)
+        elif not keeps_rows(snapshot):
+            return (
+                f"snapshot {snapshot.snapshot_id} ({operation.value if operation else 'unknown'}) replaced or removed rows of it"
+            )
+        parent = snapshot.parent_snapshot_id
+        if parent is not None and str(parent) == since:
+            return files
+        # PyIceberg makes a snapshot an orphan whose parent is forgotten.
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    if snapshot is None:
+        return (
+            f"nobody knows what was done to it since snapshot {since}: others were forgotten, or it was rolled back or made anew"
+        )
+    return files
+
+
+def _added_by(table: Table, snapshot: Snapshot) -> list[str]:
+    added = [
+        entry.data_file.file_path
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
+    ]
+    told = int(tables.told(snapshot).get("added-data-files", len(added)))
+    if told != len(added):
+        raise CatalogUnavailableError(f"Snapshot {snapshot.snapshot_id} tells of {told} new files, and {len(added)} were found.")
+    return added

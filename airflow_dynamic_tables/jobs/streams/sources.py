@@ -7,17 +7,19 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.readers import schema_of
+from airflow_dynamic_tables.jobs.streams.feeds import Feeds
 
 EVERY_FILE = {"maxFileAge": "36500d", "latestFirst": "false", "fileNameOnly": "false", "cleanSource": "off"}
 """Options of Spark's file stream: by default a file that is a week older than the newest one is left out without a word."""
 
 
-def bind(spark: SparkSession, source: SourceBinding) -> None:
+def bind(spark: SparkSession, source: SourceBinding, feeds: Feeds) -> None:
     """Register the view that the query reads.
 
+    :param feeds: of the sources that are tables.
     :raises ValueError: when the source cannot be read as a stream.
     """
-    frame = _files(spark, source)
+    frame = feeds.frame(source.view, EVERY_FILE) if source.is_fed else _files(spark, source)
     if source.event_time is not None:
         frame = frame.withWatermark(source.event_time.column, source.event_time.delay)
     frame.createOrReplaceTempView(source.view)

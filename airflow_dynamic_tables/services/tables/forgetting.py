@@ -7,15 +7,20 @@ themselves, lest a table grow for ever whose maintenance is off.
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.ledger.base import HOLDING
+from airflow_dynamic_tables.ledger.base import HOLDING, RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ENOUGH = 50
 """How many versions are due before a refresh forgets them, which takes as long as a small commit."""
+
+STREAMS_COME_BACK = timedelta(days=1)
+"""How long the snapshots are kept for a stream that it has not read yet; one that stands still for longer begins anew."""
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +47,22 @@ def forget_after_commit(workspace: Workspace, identifier: TableIdentifier, table
 
 
 def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:
-    """Versions that unfinished stages may have made, and those that are being read."""
+    """Versions that unfinished stages may have made, those that are being read, and those from which on streams read."""
     pinned = {stage.token for stage in workspace.ledger.list_stages(table)}
     for stage in workspace.ledger.list_stages(states=HOLDING):
         refresh = workspace.ledger.get_refresh(stage.token)
         if refresh is not None and str(table) in refresh.sources:
             pinned.add(refresh.sources[str(table)])
-    return pinned
+    return pinned | _read_by_streams(workspace, table)
+
+
+def _read_by_streams(workspace: Workspace, table: TableIdentifier) -> set[str]:
+    """The versions that streams have read last: what came after them they read snapshot by snapshot."""
+    since = workspace.now() - STREAMS_COME_BACK
+    read: set[str] = set()
+    for reader in workspace.ledger.tables():
+        latest = (one for one in workspace.ledger.list_refreshes(reader) if one.reason_code is ReasonCode.STREAMED)
+        refresh = next((one for one in latest if one.state is RefreshState.SUCCEEDED), None)
+        if refresh is not None and refresh.started_at >= since and str(table) in refresh.sources:
+            read.add(refresh.sources[str(table)])
+    return read

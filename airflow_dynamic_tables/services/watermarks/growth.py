@@ -95,7 +95,7 @@ class Growth:
             raise UpstreamError(f"{name} has no partition yet that is whole: {self.why_waiting or 'nothing is there'}.")
         whole = replace(growth.batch, readable=partitions)
         after = read_after(whole, growth.read, published, self.formatters)
-        return _restricted(growth.binding, view, {one.name for one in partitions}, after)
+        return restricted(growth.binding, view, {one.name for one in partitions}, after)
 
     @property
     def why_waiting(self) -> str:
@@ -125,7 +125,7 @@ def _earliest(times: Iterable[datetime | None]) -> datetime | None:
     return min((time for time in known if time is not None), default=None) if None not in known else None
 
 
-def _restricted(binding: SourceBinding, view: str, names: set[str], after: Mapping[str, str]) -> SourceBinding:
+def restricted(binding: SourceBinding, view: str, names: set[str], after: Mapping[str, str]) -> SourceBinding:
     """The same with the files of these partitions only."""
     partition = partition_names(binding)
     parts = (replace(part, files=tuple(file for file in part.files if partition[file] in names)) for part in binding.parts)

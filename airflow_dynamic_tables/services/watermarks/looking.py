@@ -53,7 +53,7 @@ def look(
         if source is not None and source.watermark is not None:
             state = read.get(str(identifier))
             known = dict(state.partitions) if state is not None and state.partitions is not None else {}
-            growing[str(identifier)] = _look_at(workspace, source, source.watermark, known, table.timezone)
+            growing[str(identifier)] = look_at(workspace, source, source.watermark, known, table.timezone)
     return Growth(growing, table.formatters, current.token if current is not None else None) if growing else None
 
 
@@ -72,9 +72,10 @@ def recorded_watermark(
     return min((time for time in reached if time is not None), default=None) if None not in reached else None
 
 
-def _look_at(
+def look_at(
     workspace: Workspace, source: Source, watermark: PartitionWatermark, read: Mapping[str, str], timezone: str
 ) -> SourceGrowth:
+    """Look at one source, of which partitions with these fingerprints were read; raises what :func:`look` does."""
     folders, binding = _listed(workspace, source, watermark, read)
     allowed = workspace.settings.allowed
     time_of = _time_of(watermark, binding.partition_keys, allowed)

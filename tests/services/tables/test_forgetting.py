@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.tables import forgetting
 from tests.support.benches.versions import NUMBERS, TOTAL, VersionBench
 
@@ -47,6 +50,31 @@ def test_a_version_that_a_running_refresh_reads_stays(version_bench: VersionBenc
         version_bench.refresh(number)
     assert version_bench.kept() == [*range(1, 9)]
     assert all(Path(file.removeprefix("file://")).exists() for file in child.plan.sources[0].files)
+
+
+@pytest.mark.parametrize(("age", "is_kept"), [(timedelta(hours=20), True), (timedelta(hours=30), False)])
+def test_what_a_stream_has_not_read_yet_stays_for_a_day(version_bench: VersionBench, age: timedelta, is_kept: bool) -> None:
+    version_bench.refresh(1)
+    read = version_bench.refresh(2)
+    version_bench.ahead = LATER
+    then = version_bench.workspace.now() - age
+    streamed = Refresh(
+        token="streamed",
+        table=TOTAL,
+        action=RefreshAction.ADD,
+        reason="batch 7",
+        reason_code=ReasonCode.STREAMED,
+        state=RefreshState.SUCCEEDED,
+        schedule_time=then,
+        started_at=then,
+        finished_at=then,
+        partitions=WHOLE_TABLE,
+        sources={str(NUMBERS): read.snapshot},
+    )
+    version_bench.workspace.ledger.record(streamed)
+    for number in range(3, 9):
+        version_bench.refresh(number)
+    assert (2 in version_bench.kept()) is is_kept
 
 
 def test_a_refresh_whose_old_versions_cannot_be_forgotten_is_green(

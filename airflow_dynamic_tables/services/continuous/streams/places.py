@@ -98,6 +98,14 @@ class Place:
         """Where Spark keeps what it remembers between batches."""
         return f"{self.of(stream)}/checkpoint"
 
+    def has_begun(self, stream: Stream) -> bool:
+        """Whether Spark has noted what a batch of it reads."""
+        return bool(self._offsets(stream))
+
+    def feeds(self, stream: Stream) -> str:
+        """Where the feeds of its tables lie, in a folder for each view."""
+        return f"{self.of(stream)}/feeds"
+
     def progress_file(self, stream: Stream) -> str:
         """Where a job tells how far it is."""
         return f"{self.of(stream)}/progress.json"

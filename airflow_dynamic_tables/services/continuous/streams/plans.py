@@ -36,7 +36,7 @@ def stream_plan(workspace: Workspace, table: DynamicTable, sources: Mapping[Tabl
     _check(workspace, table)
     inlined = inline_views(workspace, table, sources)
     bindings = tuple(
-        stream_source(identifier, sources.get(identifier), view_name(inlined, number))
+        stream_source(workspace, inlined, identifier, sources.get(identifier), view_name(inlined, number))
         for number, identifier in enumerate(inlined.upstream)
     )
     if not bindings:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
@@ -22,9 +23,11 @@ from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
 from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream
 from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, stream_plan
+from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.lifecycle import create
@@ -49,6 +52,7 @@ class Streaming:
         self.work = work
         self._place: Place
         self._stream: Stream
+        self._feeds = StreamFeeds({})
         self._job: StreamJob | None = None
         self._late_rows = 0
 
@@ -58,7 +62,9 @@ class Streaming:
         until = time.monotonic() + _LONGEST_TURN
         try:
             job.check()
-            while (asked := job.asked()) is None:
+            while (why := self._feeds.turn()) or (asked := job.asked()) is None:
+                if why:
+                    return self._begin_anew(why)
                 job.check()
                 if time.monotonic() > until:
                     self._tell_late_rows()
@@ -97,14 +103,34 @@ class Streaming:
             stream=self._stream.name,
             checkpoint=self._place.checkpoint(self._stream),
             progress=self._place.progress_file(self._stream),
+            feeds=self._place.feeds(self._stream),
             interval=self._interval,
             patience=PATIENCE,
         )
         planned = replace(plan, token=self._stream.run, stage=self._place.run_of(self._stream), stream=settings)
+        self._feeds = self._feeds_of(planned)
         job = StreamJob(planned, work.submit, work.stop_job, self._is_current)
         job.start(private=work.workspace.settings.private_files)
         self._job = job
         return job
+
+    def _feeds_of(self, plan: RefreshPlan) -> StreamFeeds:
+        """What finds what is new in the tables that a stream reads."""
+        work = self.work
+        by_view: dict[str, TableFeeds] = {}
+        for source in plan.sources:
+            identifier = TableIdentifier.parse(source.identifier)
+            declared = work.sources.get(identifier)
+            look = look_of(work.workspace, work.table, identifier, declared, source.view) if source.is_fed else None
+            if look is not None:
+                mark = declared.watermark if declared is not None else None
+                pause = mark.monitor_interval if mark is not None else None
+                interval = pause.total_seconds() if pause is not None else self._interval
+                folder = f"{self._place.feeds(self._stream)}/{source.view}"
+                private = work.workspace.settings.private_files
+                place = FeedPlace(folder, self._stream.run, self._place.has_begun(self._stream), private)
+                by_view[source.view] = TableFeeds(source.identifier, place, look, interval, work.workspace.now)
+        return StreamFeeds(by_view)
 
     @property
     def _interval(self) -> float:
@@ -129,7 +155,7 @@ class Streaming:
             return self._begin_anew(f"{what} is older than what the table has of it")
         if follows is None and not self._is_first(asked.batch):
             return self._begin_anew("something else than the stream changed the table")
-        request = self._request(asked, StreamBatch(job.plan, position, follows))
+        request = self._request(asked, StreamBatch(self._feeds.read_by(job.plan), position, follows))
         outcome = run(self.work.workspace, request, self._written, self.work.stop_job)
         if isinstance(outcome, Skipped):
             return self._skipped(job, asked, outcome)
@@ -154,7 +180,7 @@ class Streaming:
         return RefreshRequest(
             table=work.table,
             sources=work.sources,
-            schedule_time=time_read.replace(microsecond=0),
+            schedule_time=self._feeds.fresh_up_to(time_read).replace(microsecond=0),
             token=str(uuid4()),
             owner=work.owner,
             is_reported=True,

@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.jobs.batch import refresh
-from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
-from airflow_dynamic_tables.jobs.streaming import follow
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.streams import TABLE, WINDOWS, StreamSite, ids, rows, turn_until
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def site(tmp_path: Path, empty_state: Path) -> StreamSite:
-    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
-
-
-@pytest.fixture
-def workspace(site: StreamSite) -> Iterator[Workspace]:
-    with site.open() as opened:
-        yield opened
-
-
-@pytest.fixture
-def submit(spark: SparkSession) -> Callable[[RefreshPlan], None]:
-    """What runs a job, also one that is no stream."""
-
-    def run_job(plan: RefreshPlan) -> None:
-        if plan.stream is not None:
-            follow(spark, plan, JvmDriver(spark))
-        else:
-            refresh(spark, plan, JvmDriver(spark))
-
-    return run_job
 
 
 def test_files_become_rows_once_each(site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]) -> None:

@@ -1,0 +1,178 @@
+"""The tables that a stream reads, from the side of its worker: what is new in them becomes feeds, number by number.
+
+What was read of a table stands in the newest feed that its log has, and nowhere else; so it is the same after every death.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.files import list_entries, plain_path, read_text, write_text
+from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan
+from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.streaming.feeds import (
+    FEED_FILE,
+    LOG,
+    LoggedFile,
+    entry_name,
+    folder_name,
+    newest,
+    number_of,
+    read_entry,
+)
+from airflow_dynamic_tables.services.continuous.streams.sources import Look
+
+_LISTEN = 1.0
+"""Seconds between two looks whether the job has taken a feed."""
+
+_CLAIMS = 100
+"""How many looks are remembered: more than there are while a batch is written."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPlace:
+    """Where the feeds of one table lie, and which run of its stream writes new ones.
+
+    ``has_begun`` says that Spark has read some of them, ``private`` that they are for their owner only.
+    """
+
+    folder: str
+    run: str
+    has_begun: bool = False
+    private: bool = False
+
+
+class TableFeeds:
+    """The feeds of one table.
+
+    :param name: of the table.
+    :param interval: seconds between two looks.
+    :param now: the time, timezone-aware.
+    """
+
+    def __init__(self, name: str, place: FeedPlace, look: Look, interval: float, now: Callable[[], datetime]) -> None:
+        self._name = name
+        self._place = place
+        self._look = look
+        self._interval = interval
+        self._now = now
+        self._number: int | None = None
+        self._read: SourceState | None = None
+        self._offered: int | None = None
+        self._looked_at: float | None = None
+        self._listened_at: float | None = None
+        self._waiting = ""
+        self._claims: list[tuple[datetime, datetime]] = []
+
+    @property
+    def version(self) -> str | None:
+        """The version of the table that was read last; ``None`` before the first feed."""
+        return self._read.version if self._read is not None else None
+
+    def turn(self) -> str:
+        """Offer what is new, if it is time to look and the job has taken what was offered before.
+
+        :return: why the stream has to begin anew; empty when it can go on.
+        """
+        tick = time.monotonic()
+        if self._listened_at is not None and tick - self._listened_at < min(_LISTEN, self._interval):
+            return ""
+        self._listened_at = tick
+        if why := self._take_over():
+            return why
+        is_due = self._looked_at is None or tick - self._looked_at >= self._interval
+        if not is_due or (self._offered is not None and self._offered != self._number):
+            return ""
+        self._looked_at = tick
+        seen_at = self._now()
+        news = self._look(self._read)
+        if news.late:
+            log.warning("%s: %s came after their time was over: %s.", self._name, len(news.late), ", ".join(news.late[:3]))
+        if news.ended:
+            return f"{self._name}: {news.ended}"
+        if news.waiting != self._waiting:
+            self._waiting = news.waiting
+            log.info("%s: %s.", self._name, news.waiting or "nothing waits any more")
+        if news.binding is not None:
+            self._offered = 0 if self._number is None else self._number + 1
+            folder = f"{self._place.folder}/{folder_name(self._offered, self._place.run)}"
+            write_text(f"{folder}/{FEED_FILE}", Feed(news.binding, seen_at).to_json(), private=self._place.private)
+        elif not news.waiting:
+            self._claim(seen_at, seen_at)
+        return ""
+
+    def fresh_up_to(self, planned_at: datetime) -> datetime | None:
+        """Up to when a batch that was planned then has all rows of the table; ``None`` when there is no feed yet."""
+        self._take_over()
+        oldest = self._claims[0][1] if self._claims else None
+        return max((seen_at for since, seen_at in self._claims if since <= planned_at), default=oldest)
+
+    def _claim(self, since: datetime, seen_at: datetime) -> None:
+        """Remember that what is planned from some time on has all that was there at another."""
+        self._claims = [*self._claims, (since, seen_at)][-_CLAIMS:]
+
+    def _take_over(self) -> str:
+        """Learn from the log which feed counts; also that of an earlier run.
+
+        :return: why the stream has to begin anew; empty when it can go on.
+        """
+        listed = [entry.path.rpartition("/")[2] for entry in list_entries(f"{self._place.folder}/{LOG}")]
+        number = newest(listed)
+        if number is None:
+            return f"{self._name}: what was read of it is not known any more" if self._place.has_begun else ""
+        if number == self._number:
+            return ""
+        try:
+            files = read_entry(read_text(f"{self._place.folder}/{LOG}/{entry_name(number)}"))
+            feed = Feed.from_json(read_text(f"{self._place.folder}/{files[-1].folder}/{FEED_FILE}"))
+        except (FileNotFoundError, ValueError) as error:
+            return f"{self._name}: what was read of it is not known any more ({error})"
+        self._number = number
+        self._read = feed.source.state
+        self._claim(self._now(), feed.seen_at)
+        self._forget(number, files, listed)
+        return ""
+
+    def _forget(self, number: int, files: tuple[LoggedFile, ...], listed: list[str]) -> None:
+        """Delete the copies that every batch is done with, and entries that nobody reads any more."""
+        oldest = min(file.number for file in files)
+        root = plain_path(self._place.folder)
+        inside = (entry for entry in list_entries(self._place.folder) if entry.is_folder)
+        names = {entry.path[len(root) + 1 :] for entry in inside}
+        for name in names:
+            feed = number_of(name)
+            if feed is not None and feed < oldest:
+                delete_folder(self._place.folder, f"{self._place.folder}/{name}")
+        for name in listed:
+            entry = newest((name,))
+            if entry is not None and entry < number - 1:
+                delete_folder(self._place.folder, f"{self._place.folder}/{LOG}/{name}")
+
+
+class StreamFeeds:
+    """The feeds of all tables that a stream reads, by their views."""
+
+    def __init__(self, by_view: Mapping[str, TableFeeds]) -> None:
+        self._by_view = by_view
+
+    def turn(self) -> str:
+        """See :meth:`TableFeeds.turn`."""
+        return next(filter(None, (feeds.turn() for feeds in self._by_view.values())), "")
+
+    def fresh_up_to(self, planned_at: datetime) -> datetime:
+        """Up to when a batch that was planned then has all rows of every table."""
+        known = (feeds.fresh_up_to(planned_at) for feeds in self._by_view.values())
+        return min((time for time in known if time is not None), default=planned_at)
+
+    def read_by(self, plan: RefreshPlan) -> RefreshPlan:
+        """A plan whose sources have the versions that were read."""
+        versions = {view: feeds.version for view, feeds in self._by_view.items()}
+        sources = (replace(source, version=versions.get(source.view) or source.version) for source in plan.sources)
+        return replace(plan, sources=tuple(sources))
