@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.names import named_identifier, named_table, names_scope
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
@@ -72,8 +72,15 @@ def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
 
 
 def _load(arguments: Namespace, path: Path) -> tuple[Definitions, tuple[Mistake, ...]]:
-    allowed = allowed_in(os.environ)
-    return load_sound_definitions(path, scope=scope(arguments, path), allowed=allowed, threshold=threshold(arguments))
+    return load_sound_definitions(path, conventions=conventions(arguments, path))
+
+
+def conventions(arguments: Namespace, path: Path) -> Conventions:
+    """What holds for all definitions of a path.
+
+    :raises ConfigurationError: when the threshold is no length of time.
+    """
+    return Conventions(scope(arguments, path), allowed_in(os.environ), threshold(arguments))
 
 
 def threshold(arguments: Namespace) -> Freshness:

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
 from airflow_dynamic_tables.dags_support.executors import executor_settings
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions, load_task_definitions
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.services.names import named_table, names_scope
@@ -107,10 +107,7 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
     except ValueError as error:
         raise ConfigurationError(f"table={name!r}: {error}.") from error
     if is_full:
-        scope = names_scope(os.environ, catalogs_file)
-        threshold = configured_threshold()
-        allowed = allowed_in(os.environ)
-        needed = load_table_definitions(Path(definitions), name, scope=scope, allowed=allowed, threshold=threshold)
+        needed = load_table_definitions(Path(definitions), name, conventions=_conventions(catalogs_file))
         if (table := needed.table(name)) is not None:
             return refreshable(table), needed
     every, mistakes = load_every(definitions, catalogs_file)
@@ -125,16 +122,16 @@ def look_up(name: object, definitions: str | Path, catalogs_file: Path | None) -
 
 def load_every(definitions: str | Path, catalogs_file: Path | None) -> tuple[Definitions, tuple[Mistake, ...]]:
     """All definitions that are fine, and all mistakes; parameters as for :func:`look_up`."""
-    scope = names_scope(os.environ, catalogs_file)
-    threshold = configured_threshold()
-    return load_sound_definitions(Path(definitions), scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
+    return load_sound_definitions(Path(definitions), conventions=_conventions(catalogs_file))
 
 
 def load_workflow(path: Path, workflow_id: str, catalogs_file: Path | None) -> Definitions:
     """What the refreshes of a workflow need, empty when its definitions are broken or gone; parameters as for :func:`look_up`."""
-    scope = names_scope(os.environ, catalogs_file)
-    threshold = configured_threshold()
-    return load_task_definitions(path, workflow_id, scope=scope, allowed=allowed_in(os.environ), threshold=threshold)
+    return load_task_definitions(path, workflow_id, conventions=_conventions(catalogs_file))
+
+
+def _conventions(catalogs_file: Path | None) -> Conventions:
+    return Conventions(names_scope(os.environ, catalogs_file), allowed_in(os.environ), configured_threshold())
 
 
 def refreshable(table: DynamicTable) -> DynamicTable:

@@ -23,11 +23,8 @@ from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.judging import judge
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
 
@@ -46,23 +43,21 @@ Loaded = tuple[Definitions, tuple[Mistake, ...]]
 class Tree:
     """The files of one definitions path as they are now; ``stamps`` tell whether one has changed.
 
-    ``scope``, ``allowed`` and ``threshold`` are what the installation says besides. ``variables`` are those of the environment
-    that were read with them, once they are known.
+    ``conventions`` are those of the installation. ``variables`` are those of the environment that were read with them, once they
+    are known.
     """
 
     path: Path
-    scope: tuple[str, str]
     files: tuple[Path, ...]
     stamps: tuple[_Stamp, ...]
-    allowed: Allowed = EVERYTHING
-    threshold: Freshness = FRESHNESS_THRESHOLD
+    conventions: Conventions
     variables: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def scan(cls, path: Path, files: Iterable[Path], scope: tuple[str, str], allowed: Allowed, threshold: Freshness) -> Tree:
+    def scan(cls, path: Path, files: Iterable[Path], conventions: Conventions) -> Tree:
         """Look at every file, without reading any."""
         files = tuple(files)
-        return cls(path, scope, files, tuple(map(_stamp, map(str, files))), allowed, threshold)
+        return cls(path, files, tuple(map(_stamp, map(str, files))), conventions)
 
     def including(self, files: Iterable[Path], variables: Mapping[str, str | None]) -> Tree:
         """The same with more files, and the variables of the environment, that decide the result."""
@@ -248,7 +243,7 @@ def _versions() -> str:
 
 
 def _tree_file(tree: Tree) -> str:
-    given = (*tree.scope, repr(tree.allowed), str(tree.threshold))
+    given = (*tree.conventions.scope, repr(tree.conventions.allowed), str(tree.conventions.threshold))
     return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *given)}.jsonl"
 
 

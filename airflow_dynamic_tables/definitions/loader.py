@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, is_defaults_file
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable, is_defaults_file
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 _SUFFIXES = (".yaml", ".yml")
-_OTHER_FILES = ("catalogs.yaml", "catalogs.yml")
+USUAL = Conventions()
+"""The conventions of whoever says nothing of them."""
 
-Scope = tuple[str, str]
-DEFAULT_SCOPE: Scope = ("default", "default")
+_OTHER_FILES = ("catalogs.yaml", "catalogs.yml")
 
 
 def load_definitions(
     path: Path,
     *,
-    scope: Scope = DEFAULT_SCOPE,
-    allowed: Allowed = EVERYTHING,
-    threshold: Freshness = FRESHNESS_THRESHOLD,
+    conventions: Conventions = USUAL,
     cache: Cache | None = None,
     spark: SparkParser | None = None,
 ) -> Definitions:
     """Load a file, or every YAML file below a folder.
 
-    :param scope: catalog and database of names that leave them out, in files that set no default.
-    :param allowed: what queries may do besides SQL.
-    :param threshold: tables that are to be fresher, and say nothing else, are refreshed all the time.
+    :param conventions: what the installation says for all definitions.
     :param cache: where earlier results are kept; by default the user's cache folder.
     :param spark: decides what is SQL; without it, what we can read is.
     :raises DefinitionError: with all mistakes of all files.
     :raises ConfigurationError: when Spark's parser does not answer.
     """
-    definitions, mistakes = load_sound_definitions(
-        path, scope=scope, allowed=allowed, threshold=threshold, cache=cache, spark=spark
-    )
+    definitions, mistakes = load_sound_definitions(path, conventions=conventions, cache=cache, spark=spark)
     if mistakes:
         raise DefinitionError(mistakes)
     return definitions
@@ -55,9 +46,7 @@ def load_definitions(
 def load_sound_definitions(
     path: Path,
     *,
-    scope: Scope = DEFAULT_SCOPE,
-    allowed: Allowed = EVERYTHING,
-    threshold: Freshness = FRESHNESS_THRESHOLD,
+    conventions: Conventions = USUAL,
     cache: Cache | None = None,
     spark: SparkParser | None = None,
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
@@ -69,7 +58,7 @@ def load_sound_definitions(
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
-    tree = Tree.scan(path, found.files, scope, allowed, threshold)
+    tree = Tree.scan(path, found.files, conventions)
     result = cache.load(tree) if spark is None else None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
@@ -89,9 +78,7 @@ def load_task_definitions(
     path: Path,
     workflow_id: str,
     *,
-    scope: Scope = DEFAULT_SCOPE,
-    allowed: Allowed = EVERYTHING,
-    threshold: Freshness = FRESHNESS_THRESHOLD,
+    conventions: Conventions = USUAL,
     cache: Cache | None = None,
 ) -> Definitions:
     """What the refreshes of a workflow need: its tables, the sources and the dynamic tables they read or may read.
@@ -99,44 +86,57 @@ def load_task_definitions(
     Empty when no table has that workflow or its definition is broken. With a warm cache nothing but this is read.
     Parameters as for :func:`load_definitions`.
     """
-    cache = cache or Cache.of_user()
-    cached = cache.load_workflow(Tree.scan(path, find_files(path).files, scope, allowed, threshold), workflow_id)
-    if cached is not None:
-        return cached
-    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
-    return every.part_for(every.of_workflow(workflow_id))
+    return _part(
+        path,
+        lambda cache, tree: cache.load_workflow(tree, workflow_id),
+        lambda every: every.of_workflow(workflow_id),
+        conventions,
+        cache,
+    )
 
 
 def load_table_definitions(
     path: Path,
     name: str,
     *,
-    scope: Scope = DEFAULT_SCOPE,
-    allowed: Allowed = EVERYTHING,
-    threshold: Freshness = FRESHNESS_THRESHOLD,
+    conventions: Conventions = USUAL,
     cache: Cache | None = None,
 ) -> Definitions:
     """As :func:`load_task_definitions`, for the table of that full name."""
+    return _part(
+        path,
+        lambda cache, tree: cache.load_table(tree, name),
+        lambda every: (table for table in every.tables.values() if str(table.identifier) == name),
+        conventions,
+        cache,
+    )
+
+
+def _part(
+    path: Path,
+    cached: Callable[[Cache, Tree], Definitions | None],
+    tables: Callable[[Definitions], Iterable[DynamicTable]],
+    conventions: Conventions,
+    cache: Cache | None,
+) -> Definitions:
+    """What the refreshes of some tables need: of the cache, or of everything, which is then in the cache."""
     cache = cache or Cache.of_user()
-    cached = cache.load_table(Tree.scan(path, find_files(path).files, scope, allowed, threshold), name)
-    if cached is not None:
-        return cached
-    every, _ = load_sound_definitions(path, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
-    tables = [table for table in every.tables.values() if str(table.identifier) == name]
-    return every.part_for(tables)
+    part = cached(cache, Tree.scan(path, find_files(path).files, conventions))
+    if part is not None:
+        return part
+    every, _ = load_sound_definitions(path, conventions=conventions, cache=cache)
+    return every.part_for(tables(every))
 
 
 def load_table_for_task(
     path: Path,
     workflow_id: str,
     *,
-    scope: Scope = DEFAULT_SCOPE,
-    allowed: Allowed = EVERYTHING,
-    threshold: Freshness = FRESHNESS_THRESHOLD,
+    conventions: Conventions = USUAL,
     cache: Cache | None = None,
 ) -> DynamicTable | None:
     """The table that is alone in that workflow; see :func:`load_task_definitions`."""
-    definitions = load_task_definitions(path, workflow_id, scope=scope, allowed=allowed, threshold=threshold, cache=cache)
+    definitions = load_task_definitions(path, workflow_id, conventions=conventions, cache=cache)
     return next(iter(definitions.of_workflow(workflow_id)), None)
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from airflow_dynamic_tables.core.circles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.continuous import DEFAULT_CONTINUOUS, ContinuousSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD, RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
@@ -34,6 +35,19 @@ DEFAULTS_FILE = "defaults.yaml"
 def is_defaults_file(name: str) -> bool:
     """Whether a file has that name, or one that somebody may take for it."""
     return name.lower() in (DEFAULTS_FILE, "defaults.yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """What an installation says for all definitions.
+
+    ``scope`` is the catalog and database of names that leave them out, in files that set no default. ``allowed`` is what queries
+    may do besides SQL. Tables that are to be fresher than ``threshold``, and say nothing else, are refreshed all the time.
+    """
+
+    scope: tuple[str, str] = ("default", "default")
+    allowed: Allowed = EVERYTHING
+    threshold: Freshness = FRESHNESS_THRESHOLD
 
 
 @dataclass(frozen=True, slots=True)

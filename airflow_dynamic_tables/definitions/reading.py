@@ -138,7 +138,7 @@ class _Reader:
         declaration, mistakes = self._declared(model, item, document, location)
         self.mistakes.add(mistakes)
         said = defaults.declaration
-        scope = (said.catalog or self.tree.scope[0], said.database or self.tree.scope[1])
+        scope = (said.catalog or self.tree.conventions.scope[0], said.database or self.tree.conventions.scope[1])
         name = item.get("name") if isinstance(item, dict) else None
         try:
             identifier = (
@@ -160,7 +160,7 @@ class _Reader:
         if isinstance(declaration, TableDeclaration):
             sound = sound and defaults.broken is None
         dropped = defaults.dropped | _dropped(item, declaration)
-        given = (self.tree.path, self.tree.threshold)
+        given = (self.tree.path, self.tree.conventions.threshold)
         self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, *given))
 
     def _declared(
@@ -227,7 +227,7 @@ def read(tree: Tree, analyse: Analyse, variables: Variables) -> tuple[tuple[Defi
 
     def analyse_allowed(query: str) -> Analysis:
         analysis = analyse(query)
-        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, tree.allowed)))
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, tree.conventions.allowed)))
 
     reader = _Reader(tree, variables)
     # What holds for a folder has to be known before its files are read.
@@ -239,6 +239,8 @@ def read(tree: Tree, analyse: Analyse, variables: Variables) -> tuple[tuple[Defi
                 reader.read_file(file)
             else:
                 reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])
-    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), tree.allowed)
+    resolver = Resolver(
+        reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), tree.conventions.allowed
+    )
     definitions = resolver.resolve()
     return (definitions, reader.mistakes.in_order()), reader.query_files

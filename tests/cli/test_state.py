@@ -12,6 +12,7 @@ import yaml
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Conventions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -110,7 +111,7 @@ def test_gc_with_nothing_to_do(dynamic_tables: Run) -> None:
 
 def test_small_files_are_compacted_and_counted(dynamic_tables: Run, project: Path) -> None:
     dynamic_tables("create")
-    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", scope=("lake", "sales"))
+    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", conventions=Conventions(("lake", "sales")))
     table = definitions.tables[TableIdentifier("lake", "sales", "daily_revenue")]
     table = replace(table, partition_keys=(), formatters={}, query="SELECT 1 AS x", expanded_query="SELECT 1 AS x")
     with open_workspace(embedded_settings(os.environ)) as workspace:
@@ -180,7 +181,7 @@ def test_a_database_that_cannot_be_used_is_one_line(dynamic_tables: Run, url: st
 
 
 def test_how_far_a_table_lies_behind(dynamic_tables: Run, project: Path) -> None:
-    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", scope=("lake", "sales"))
+    definitions = load_definitions(project / "dags" / "definitions" / "sales.yaml", conventions=Conventions(("lake", "sales")))
     table = definitions.tables[TableIdentifier("lake", "sales", "daily_revenue")]
     table = replace(table, partition_keys=(), formatters={}, query="SELECT 1 AS x", expanded_query="SELECT 1 AS x")
     with open_workspace(embedded_settings(os.environ)) as workspace:

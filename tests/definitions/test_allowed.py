@@ -9,6 +9,7 @@ import pytest
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
+from airflow_dynamic_tables.definitions.model import Conventions
 
 CLOSED = Allowed(transform=False, java_calls=False, python_functions=False)
 SCRIPTS = [
@@ -38,7 +39,7 @@ def mistakes(folder: Path, query: str, allowed: Allowed = CLOSED, cache: Cache |
         "sources: [{name: t, format: parquet, path: /t, schema: x INT}]\n"
         f"dynamic_tables:\n  - name: d\n    freshness: 1 day\n    query: |\n      {indented}\n"
     )
-    _, every = load_sound_definitions(folder / "a.yaml", allowed=allowed, cache=cache or Cache(None))
+    _, every = load_sound_definitions(folder / "a.yaml", conventions=Conventions(allowed=allowed), cache=cache or Cache(None))
     return [f"{mistake.line}:{mistake.column}: {mistake.message}" for mistake in every]
 
 
@@ -75,7 +76,7 @@ def test_views_and_predicates(tmp_path: Path) -> None:
         "  - name: checked\n    freshness: 1 day\n    query: SELECT 1 AS x\n"
         "    expectations: [{predicate: \"x > 0 AND reflect('a', 'b') IS NULL\"}]\n"
     )
-    definitions, every = load_sound_definitions(file, allowed=CLOSED, cache=Cache(None))
+    definitions, every = load_sound_definitions(file, conventions=Conventions(allowed=CLOSED), cache=Cache(None))
     assert definitions.tables == {}
     told = [(mistake.line, mistake.column) for mistake in every if "DYNAMIC_TABLES_ALLOW" in mistake.message]
     assert told == [(2, 30), (10, 43)]

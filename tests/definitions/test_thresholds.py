@@ -10,6 +10,7 @@ import pytest
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_table_definitions, load_table_for_task
+from airflow_dynamic_tables.definitions.model import Conventions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.settings import threshold_in
 
@@ -40,7 +41,7 @@ def test_the_threshold_decides_over_tables_that_declare_no_mode(path: Path, tmp_
     cache = Cache(tmp_path / "cache", settled=timedelta(0))
     for _ in range(2):  # the second time from the cache
         for text, modes in MODES.items():
-            tables = load_definitions(path, threshold=Freshness.parse(text), cache=cache).tables.values()
+            tables = load_definitions(path, conventions=Conventions(threshold=Freshness.parse(text)), cache=cache).tables.values()
             assert {table.identifier.table: table.mode for table in tables} == {
                 **dict(zip(("quick", "slow"), modes, strict=True)),
                 "batch": "FULL",
@@ -55,8 +56,10 @@ def test_a_task_gets_the_mode_of_its_own_threshold(path: Path, tmp_path: Path) -
     name = "lake.sales.quick"
     for text, (mode, _) in MODES.items():
         threshold = Freshness.parse(text)
-        of_task = load_table_for_task(path, "dynamic_table__lake__sales__quick", threshold=threshold, cache=cache)
-        of_name = load_table_definitions(path, name, threshold=threshold, cache=cache).table(name)
+        of_task = load_table_for_task(
+            path, "dynamic_table__lake__sales__quick", conventions=Conventions(threshold=threshold), cache=cache
+        )
+        of_name = load_table_definitions(path, name, conventions=Conventions(threshold=threshold), cache=cache).table(name)
         for table in (of_task, of_name):
             assert table is not None
             assert (table.mode, table.cron is None) == (mode, mode == "CONTINUOUS")
@@ -67,7 +70,7 @@ def test_a_freshness_that_no_cron_has_needs_one_only_where_it_is_not_refreshed_a
     (table,) = load_definitions(path, cache=Cache(None)).tables.values()
     assert table.cron is None
     with pytest.raises(DefinitionError, match=r"sales\.yaml:1:\d+: .*7 minutes"):
-        load_definitions(path, threshold=Freshness.parse("7 minutes"), cache=Cache(None))
+        load_definitions(path, conventions=Conventions(threshold=Freshness.parse("7 minutes")), cache=Cache(None))
 
 
 def test_the_environment_says_the_threshold() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,13 @@ from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import definitions, definitions_path, named_tables, schedule_time, scope, threshold
+from airflow_dynamic_tables.cli.project import (
+    conventions,
+    definitions,
+    definitions_path,
+    named_tables,
+    schedule_time,
+)
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
@@ -22,14 +27,12 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
 from airflow_dynamic_tables.services.refresh.preview import preview, warning
-from airflow_dynamic_tables.services.settings import allowed_in
 
 
 def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     path = definitions_path(arguments)
-    names, allowed = scope(arguments, path), allowed_in(os.environ)
-    load = partial(load_definitions, path, scope=names, allowed=allowed, threshold=threshold(arguments))
+    load = partial(load_definitions, path, conventions=conventions(arguments, path))
     try:
         defined, judge = _parsed(load, None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.spark_submit import spark_submit_command, submit_failure
 from airflow_dynamic_tables.services.names import names_scope
@@ -90,7 +90,9 @@ def workspace(home: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def definitions(home: Path, workspace: Workspace) -> Definitions:
-    return load_definitions(home / "dags" / "tables.yaml", scope=names_scope({}, workspace.settings.catalogs_file))
+    return load_definitions(
+        home / "dags" / "tables.yaml", conventions=Conventions(names_scope({}, workspace.settings.catalogs_file))
+    )
 
 
 def request_of(definitions: Definitions, name: str, token: str) -> RefreshRequest:

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.names import names_scope
@@ -78,7 +78,7 @@ def workspace(tmp_path: Path, shop: str, postgres_driver: Path, monkeypatch: pyt
 
 @pytest.fixture
 def definitions(tmp_path: Path, workspace: Workspace) -> Definitions:
-    return load_definitions(tmp_path / "tables.yaml", scope=names_scope({}, workspace.settings.catalogs_file))
+    return load_definitions(tmp_path / "tables.yaml", conventions=Conventions(names_scope({}, workspace.settings.catalogs_file)))
 
 
 def request(definitions: Definitions, name: str) -> RefreshRequest:

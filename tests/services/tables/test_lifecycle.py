@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
 from airflow_dynamic_tables.definitions.normalised import restored
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
@@ -46,7 +46,7 @@ def numbers(folder: Path, more: str = "", threshold: Freshness = FRESHNESS_THRES
         "defaults: {catalog: lake, database: sales}\n"
         f"dynamic_tables: [{{name: numbers, freshness: 1 day, query: SELECT 1 AS x{more}}}]\n"
     )
-    return load_definitions(path, threshold=threshold, cache=Cache(None)).tables[NUMBERS]
+    return load_definitions(path, conventions=Conventions(threshold=threshold), cache=Cache(None)).tables[NUMBERS]
 
 
 def entry(workspace: Workspace) -> CatalogDynamicTable:
