@@ -294,6 +294,6 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
 
     def _report(self, context: Context, workspace: Workspace, request: RefreshRequest, version: Version) -> dict[str, Any]:
         refresh = recorded_refresh(workspace, version)
-        if refresh is None and version.partitions is None:
+        if refresh is None and version.partitions is None and not request.has_watermark:
             version = replace(version, partitions=requested_partitions(request))
         return report_commit(context, self, version, refresh, request.schedule_time)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -22,9 +22,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.context import OutletEventAccessors, set_current_context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Refresh
@@ -32,6 +36,8 @@ from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
 from airflow_dynamic_tables.operators.run_arguments import of_group
+from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.airflow_runs import AirflowRuns
@@ -595,3 +601,20 @@ def test_a_ledger_that_is_away_right_after_the_commit_does_not_make_it_fail(home
         refresh = workspace.ledger.get_refresh("token")
     assert refresh is not None
     assert (refresh.state, refresh.version) == ("SUCCEEDED", 1)
+
+
+@pytest.mark.parametrize(("watermark", "partitions"), [(None, ["ds=2024-03-01"]), (PartitionWatermark(timedelta(hours=1)), [])])
+def test_what_no_ledger_tells_of_partitions_the_schedule_tells_unless_a_watermark_decides(
+    home: Path, watermark: PartitionWatermark | None, partitions: list[str]
+) -> None:
+    operator = operator_of(home, "parent")
+    table = replace(operator.table, partition_keys=("ds",), formatters={"ds": "yyyy-MM-dd"})
+    events = TableIdentifier("lake", "raw", "events")
+    sources = {events: Source(events, "parquet", "/events", ("ds",), watermark=watermark)}
+    march = datetime(2024, 3, 2, tzinfo=UTC)
+    request = RefreshRequest(table, sources, march, "token", "owner")
+    version = Version(1, "token", "1", march, march)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+        report = operator._report(cast("Any", context()), workspace, request, version)
+    assert report["partitions"] == partitions

@@ -77,6 +77,11 @@ class RefreshRequest:
         except ValueError as error:
             raise ConfigurationError(f"partition: {shown(str(error))}.") from error
 
+    @property
+    def has_watermark(self) -> bool:
+        """Whether a source tells by its partitions which ones of the table are replaced, and no schedule does."""
+        return any(source.watermark is not None for source in self.sources.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
