@@ -36,8 +36,9 @@ FAST_SPARK = "{spark.ui.enabled: false, spark.driver.extraJavaOptions: -XX:Tiere
 """Spark settings for data that fit on a page."""
 
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
-STOPPING = 10
-"""Seconds that all components together may take to stop, before they are killed."""
+PARSING = 3
+"""Seconds that the DAG processor takes for the DAG file, about."""
+
 
 _T = TypeVar("_T")
 
@@ -68,7 +69,7 @@ class Airflow:
 
     def __post_init__(self) -> None:
         self.definitions.mkdir(parents=True)
-        (self.home / "dags" / "dynamic_tables.py").write_text(LOADER)
+        self.dag_file.write_text(LOADER)
         self.plugins.mkdir()  # Python asks only once, when a component starts, whether it is there
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "DYNAMIC_TABLES"))}
         self.environ = {
@@ -87,6 +88,11 @@ class Airflow:
         return self.home / "dags" / "definitions"
 
     @property
+    def dag_file(self) -> Path:
+        """The file that loads them."""
+        return self.home / "dags" / "dynamic_tables.py"
+
+    @property
     def plugins(self) -> Path:
         """A folder that every component imports from."""
         return self.home / "plugins"
@@ -94,11 +100,18 @@ class Airflow:
     def define(self, file: str, text: str) -> None:
         """Write a definitions file; ``SPARK`` in it stands for settings that start Spark quickly."""
         (self.definitions / file).write_text(text.replace("SPARK", f"{{conf: {FAST_SPARK}}}"))
+        self.parse()
 
     def append(self, text: str) -> None:
         """Go on with the DAG file."""
-        with (self.home / "dags" / "dynamic_tables.py").open("a") as file:
+        with self.dag_file.open("a") as file:
             file.write(text)
+        self.parse()
+
+    def parse(self) -> None:
+        """Let the DAG processor parse the DAG file at once: it does when that is newer than the last look at it."""
+        moment = time.time() + PARSING  # a look that has begun may have missed what changed
+        os.utime(self.dag_file, (moment, moment))
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run ``airflow ...`` to its end, whatever that is."""
@@ -134,10 +147,10 @@ class Airflow:
         with self.workspace() as workspace:
             return workspace.ledger.list_refreshes(TableIdentifier.parse(table), limit=1000)
 
-    def stages(self) -> list[str]:
-        """Tokens of stages that nobody has settled."""
+    def stages(self, table: str | None = None) -> list[str]:
+        """Tokens of stages that nobody has settled, of one table or of all."""
         with self.workspace() as workspace:
-            return [stage.token for stage in workspace.ledger.list_stages()]
+            return [stage.token for stage in workspace.ledger.list_stages(TableIdentifier.parse(table) if table else None)]
 
 
 def embedded(home: Path) -> Airflow:
@@ -177,17 +190,16 @@ class Components:
         process.wait()
 
     def stop(self) -> None:
-        """Stop everything that was started, with all children: workers and tasks may outlive their component."""
-        for process in self.running.values():
-            process.terminate()
-        psutil.wait_procs([psutil.Process(process.pid) for process in self.running.values()], STOPPING)
-        sessions = {process.pid for process in self.started}
-        for left in psutil.process_iter():
-            with suppress(psutil.Error, ProcessLookupError):
-                if os.getsid(left.pid) in sessions:
-                    left.kill()
+        """Kill everything that was started, with all children: workers and tasks may outlive their component."""
         for process in self.started:
+            process.kill()
             process.wait()
+        sessions = {process.pid for process in self.started}
+        for _ in range(2):  # what was killed may have started something a moment before
+            for left in psutil.process_iter():
+                with suppress(psutil.Error, ProcessLookupError):
+                    if os.getsid(left.pid) in sessions:
+                        left.kill()
 
 
 @dataclass(slots=True)
@@ -207,6 +219,10 @@ class Stack:
     def unpause(self, dag_id: str) -> None:
         """Let the schedule of a DAG run."""
         self.api.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+
+    def pause(self, dag_id: str) -> None:
+        """Pause a DAG, as a user does in the UI."""
+        self.api.patch(f"/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
 
     def trigger(self, dag_id: str, **body: Any) -> str:
         """Trigger a DAG as the form of the UI does.
@@ -279,11 +295,14 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(worker_log_port),
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(trigger_log_port),
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+        # What changed is parsed at once all the same, see ``Airflow.parse``, and known at once.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "20",
+        "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
         # The dead are noticed within seconds instead of minutes.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+        "AIRFLOW__WORKERS__SOCKET_CLEANUP_TIMEOUT": "5",
         "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "40",
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
         "AIRFLOW__DYNAMIC_TABLES__UPSTREAM_POLL_INTERVAL": "2",

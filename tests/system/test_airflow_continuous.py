@@ -1,137 +1,138 @@
-"""A table that is refreshed all the time, in a running Airflow: files appear, people interfere, workers die."""
+"""Tables that are refreshed all the time, in a running Airflow: files appear, people interfere, workers die.
+
+What happens to each goes on at the same time, as most of it is waiting.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 
-import psutil
 import pytest
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
-from tests.support.airflow import Stack, until
+from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.tables.suspending import resume, suspend
+from tests.support.airflow import Stack, jobs_of, until
+from tests.support.live import LIMIT, TABLE, Live
 
 pytestmark = [pytest.mark.system, pytest.mark.postgres]
 
-TABLE = """
-sources: [{name: live_source, format: json, path: FOLDER, schema: "x bigint, nap bigint"}]
-dynamic_tables:
-  - name: lake.continuous.live
-    comment: COMMENT
-    freshness: 3 seconds
-    continuous: {events: 5 seconds}
-    retry_delay: 1 second
-    spark: {conn_id: spark_stand_in}
-    query: SELECT x FROM live_source
-"""
-
-LIMIT = 300
-"""Seconds for what takes ten when the machine has nothing else to do."""
+STOPPED = {RefreshState.ABORTED, RefreshState.FAILED}
+"""A task that is stopped says so, unless the machine stalls: then it may tell first that its job failed."""
 
 
-@dataclass
-class Live:
-    """The table, its source and its runs."""
-
-    stack: Stack
-    name: str
-
-    @property
-    def folder(self) -> Path:
-        return self.stack.airflow.home / self.name
-
-    @property
-    def table(self) -> str:
-        return f"lake.continuous.{self.name}"
-
-    @property
-    def dag(self) -> str:
-        return f"dynamic_table__lake__continuous__{self.name}"
-
-    def define(self, text: str, comment: str = "as at first") -> None:
-        text = text.replace("live", self.name).replace("FOLDER", str(self.folder)).replace("COMMENT", comment)
-        self.stack.airflow.define(f"{self.name}.yaml", text)
-
-    def begin(self, text: str) -> None:
-        self.folder.mkdir()
-        self.define(text)
-        self.add(1)
-        until("DAG", lambda: self.stack.get("/dags", dag_id_pattern=self.dag)["total_entries"])
-        self.stack.unpause(self.dag)
-        self.until_rows(1)
-
-    def pause(self) -> None:
-        """Pause the DAG, and wait until the loop made an end."""
-        self.stack.api.patch(f"/dags/{self.dag}", json={"is_paused": True}).raise_for_status()
-        until("end of the loop", lambda: not self.stack.runs(self.dag, state="running"), LIMIT)
-        assert self.stack.runs(self.dag, state="failed") == []
-        assert self.stack.airflow.stages() == []
-
-    def add(self, number: int) -> None:
-        hidden = self.folder / f".{number}.json"
-        hidden.write_text(json.dumps({"x": number, "nap": 0}) + "\n")
-        hidden.rename(self.folder / f"{number}.json")
-
-    def until_rows(self, *numbers: int) -> None:
-        until(f"rows {numbers}", lambda: self.history() and self.rows() == list(numbers), LIMIT)
-
-    def rows(self) -> list[int]:
-        return sorted(row["x"] for row in self.stack.airflow.rows(self.table, limit=10_000)) if self.committed() else []
-
-    def history(self) -> list[Refresh]:
-        return self.stack.airflow.refreshes(self.table)
-
-    def committed(self) -> list[Refresh]:
-        return [refresh for refresh in self.history() if refresh.state is RefreshState.SUCCEEDED]
-
-    def told(self) -> set[str]:
-        events = self.stack.get("/assets/events", name_pattern=f"dynamic-table://lake/continuous/{self.name}", limit=100)
-        return {event["extra"]["refresh"] for event in events["asset_events"]}
-
-    def kill_task(self) -> bool:
-        """``kill -9`` the process of the task that runs, if one does."""
-        tasks = [self.stack.task(self.dag, run["dag_run_id"]) for run in self.stack.runs(self.dag, state="running")]
-        pids = [task["pid"] for task in tasks if task["state"] == "running" and task["pid"]]
-        with suppress(psutil.NoSuchProcess):
-            for pid in pids:
-                psutil.Process(pid).kill()
-            return bool(pids)
-        return False
-
-    def comment(self) -> str | None:
-        with self.stack.airflow.workspace() as workspace:
-            entry = workspace.catalog("lake").get_table(TableIdentifier.parse(self.table).path)
-        assert isinstance(entry, CatalogDynamicTable)
-        return entry.comment
-
-
-def test_a_table_that_is_refreshed_all_the_time(stack: Stack) -> None:
+def is_interfered_with(stack: Stack) -> None:
+    """Its worker dies, its query changes, and somebody triggers a run."""
     live = Live(stack, "live")
     live.begin(TABLE)
+    live.until_rows(1)
     live.add(2)
     live.until_rows(1, 2)
     first = {refresh.token for refresh in live.committed()}
-    until("events of both", lambda: first <= live.told(), LIMIT)
+    until("events of both", lambda: first <= set(live.told()), LIMIT)
 
     until("a task at work", live.kill_task, LIMIT)
     live.add(3)
     live.until_rows(1, 2, 3)
 
-    live.define(TABLE, comment="as it is now")
-    until("new definition", lambda: live.comment() == "as it is now", LIMIT)
+    live.add(10, "other")
+    live.define(TABLE.replace("FROM live_source", "FROM live_other"))
+    live.until_rows(10)
+    assert any("its definition changed" in why for why in live.ends())
 
     # Its run waits for the loop, which makes way.
     by_hand = stack.trigger(live.dag, conf={"full_refresh": True})
     stack.until_state(live.dag, by_hand, "success", seconds=LIMIT)
     assert any(refresh.reason_code == "FULL_REFRESH" for refresh in live.committed())
     live.pause()
+    live.check_history()
+
+
+def waits_and_goes_on(stack: Stack) -> None:
+    """It is suspended until its hold is over, its worker is shut down half-way through a turn, and its DAG is paused."""
+    patient = Live(stack, "patient")
+    patient.begin(TABLE.replace("events: 5 seconds", "hold: 10 seconds"))
+    patient.until_rows(1)
+    with stack.airflow.workspace() as workspace:
+        suspend(workspace, patient.identifier)
+        patient.add(2)
+        until("a loop that waits", lambda: patient.said("is suspended; resume it to refresh again"), LIMIT)
+        until("the end of its hold", lambda: any("its hold is over" in why for why in patient.ends()), LIMIT)
+        assert patient.rows() == [1]
+        resume(workspace, patient.identifier)
+    patient.until_rows(1, 2)
+
+    patient.add(3, nap=True)
+    until("a turn half-way", lambda: any(map(jobs_of, patient.stages())), LIMIT)
+    until("a task at work", patient.drain, LIMIT)
+    until("its end", lambda: any("the task was stopped" in why for why in patient.ends()), LIMIT)
+    patient.wake()
+    patient.until_rows(1, 2, 3)
+    assert STOPPED & {refresh.state for refresh in patient.history()}
+
+    patient.pause()
+    patient.add(4)
+    stack.unpause(patient.dag)
+    patient.until_rows(1, 2, 3, 4)
+    patient.pause()
+    patient.check_history()
+
+
+STREAM = """
+sources: [{name: live_source, format: json, path: FOLDER/rows, schema: "id bigint"}]
+dynamic_tables:
+  - name: lake.continuous.live
+    freshness: 3 seconds
+    continuous: {strategy: stream, events: 5 seconds}
+    retry_delay: 1 second
+    spark: {conn_id: spark_stand_in}
+    query: SELECT id FROM live_source
+"""
+
+
+def is_a_stream(stack: Stack, text: str = STREAM, name: str = "flow") -> None:
+    """Its worker dies, and its job outlives that until the next one takes over; then its DAG is paused."""
+    flow = Live(stack, name, column="id")
+    flow.begin(text)
+    flow.until_rows(1)
+    flow.add(2)
+    flow.until_rows(1, 2)
+    until("a task at work", flow.kill_task, LIMIT)
+    flow.add(3)
+    flow.until_rows(1, 2, 3)
+    flow.pause()
+    flow.add(4)
+    stack.unpause(flow.dag)
+    flow.until_rows(1, 2, 3, 4)
+    flow.pause()
+    flow.check_history()
+    assert flow.times_said("cannot be called outside of the Task Runner") == 0
+
+
+SCENES = (is_interfered_with, waits_and_goes_on, is_a_stream)
+
+
+@pytest.fixture(scope="module")
+def scenes(stack: Stack) -> Iterator[dict[Callable[[Stack], None], Future[None]]]:
+    """All scenes on their way."""
+    with ThreadPoolExecutor(len(SCENES)) as pool:
+        yield {scene: pool.submit(scene, stack) for scene in SCENES}
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_a_table_that_is_refreshed_all_the_time(
+    scenes: dict[Callable[[Stack], None], Future[None]], scene: Callable[[Stack], None]
+) -> None:
+    scenes[scene].result()
+
+
+@pytest.mark.long  # four starts of Spark
+def test_a_stream_that_spark_runs(stack: Stack) -> None:
+    is_a_stream(stack, STREAM.replace("{conn_id: spark_stand_in}", "SPARK"), "spark_flow")
 
 
 LONG = 7200
@@ -146,6 +147,7 @@ def test_two_hours_of_ten_seconds_freshness(stack: Stack) -> None:
     """A file every five seconds: nothing is lost or doubled, and 95 % are visible within two freshnesses."""
     steady = Live(stack, "steady")
     steady.begin(STEADY)
+    steady.until_rows(1)
     added = [datetime.now(UTC)]
     end = time.monotonic() + LONG
     while time.monotonic() < end:
@@ -207,6 +209,5 @@ def test_partitions_are_told_once_they_are_whole(stack: Stack) -> None:
     add("2021-03-19", 3)
     until("the first day again", lambda: told() == ["ds=2021-03-19", "ds=2021-03-19", "ds=2021-03-20"], LIMIT)
     assert sorted(row["x"] for row in stack.airflow.rows(WHOLE_NAME)) == [1, 2, 3]
-    stack.api.patch(f"/dags/{WHOLE_DAG}", json={"is_paused": True}).raise_for_status()
-    until("end of the loop", lambda: not stack.runs(WHOLE_DAG, state="running"), LIMIT)
-    assert {run["state"] for run in stack.runs(WHOLE_DAG, state="failed")} == set()
+    stack.pause(WHOLE_DAG)
+    assert stack.runs(WHOLE_DAG, state="failed") == []

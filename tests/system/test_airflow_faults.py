@@ -8,6 +8,7 @@ runs all of them by Spark.
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,9 +23,11 @@ import psutil
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
@@ -33,6 +36,8 @@ from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support import cluster_stand_in
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.faults.report import FaultReport
+from tests.support.live import TABLE as LOOP
+from tests.support.live import Live
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(2400)]
 
@@ -66,14 +71,13 @@ TABLE = """
 ENGINES = {"stand_in": "{conn_id: spark_stand_in}", "spark": "SPARK"}
 
 TIMEOUT = """
-if {dag!r} in globals() and not Path({patient!r}).exists():
+if {dag!r} in globals() and Path({hasty!r}).exists():
     import datetime
 
     {dag}.{attribute} = datetime.timedelta(seconds={seconds})
 """
-TIMEOUTS = {"execution_timeout": "task_dict['refresh'].execution_timeout", "run_timeout": "dagrun_timeout"}
-TIMEOUT_SECONDS = 120
-"""Long enough for the job to begin on a busy machine; what comes after the fault has more time."""
+TIMEOUTS = {"execution_timeout": ("task_dict['refresh'].execution_timeout", 120), "run_timeout": ("dagrun_timeout", 1)}
+"""What a user has set too short, and how many seconds: a task needs some to begin on a busy machine, a run does not."""
 
 
 ABORTED, FAILED = frozenset({RefreshState.ABORTED}), frozenset({RefreshState.FAILED})
@@ -99,14 +103,17 @@ class Fault:
     settings: str = ""
 
 
-def nothing(_: Victim) -> None:
-    """A timeout comes by itself."""
-
-
 RETRIED = "retries: 1\n    retry_delay: 1 second"
 FAULTS = (
-    Fault("execution_timeout", "execution timeout", nothing, "failed", ABORTED),
-    Fault("run_timeout", "DAG run timeout", nothing, "skipped"),
+    Fault(
+        "execution_timeout",
+        "execution timeout",
+        lambda victim: victim.let_time_run_out(),
+        "failed",
+        ABORTED,
+        settings="execution_timeout: 1 hour",
+    ),
+    Fault("run_timeout", "DAG run timeout", lambda victim: victim.grow_hasty(), "skipped"),
     Fault("kill_supervisor", "kill -9 supervisor", lambda victim: victim.supervisor.kill(), "failed"),
     Fault("kill_task", "kill -9 task", lambda victim: victim.task.kill(), "failed", ABORTED, zombie=True),
     Fault("kill_jvm", "kill -9 spark-submit", lambda victim: victim.job.kill(), "failed", FAILED),
@@ -133,8 +140,11 @@ FAULTS = (
         settings=RETRIED,
     ),
 )
-RESTART = Fault("restart", "kill -9 scheduler, a new one", lambda victim: victim.restart_scheduler(), "success", heals=True)
+RESTARTED = ("scheduler", "dag-processor")
+RESTART = Fault("restart", "kill -9 scheduler, a new one", lambda victim: victim.restart(), "success", heals=True)
 MAINTENANCE = "dynamic_tables__maintenance"
+SHORT_THRESHOLD = 10
+"""Seconds: the threshold of continuous tables from the restart on."""
 BY_SPARK = ("kill_task", "kill_jvm", "clear")
 """What needs Spark itself also in the short form."""
 
@@ -211,10 +221,26 @@ class Victim:
         assert "LocalExecutor" in " ".join(parent.cmdline())
         return parent
 
+    @property
+    def hasty(self) -> Path:
+        """What makes a timeout short as long as it is there."""
+        return self.folder / "hasty"
+
+    def grow_hasty(self) -> None:
+        """Make a timeout short."""
+        self.hasty.touch()
+        self.stack.airflow.parse()
+
     def grow_patient(self) -> None:
-        """Let go of the timeout, as a user does when it was too short."""
-        (self.folder / "patient").touch()
+        """Let go of it, as a user does when it was too short."""
+        self.hasty.unlink(missing_ok=True)
+        self.stack.airflow.parse()
         until("end of the timeout", lambda: self.stack.get(f"/dags/{self.dag}/details")["dag_run_timeout"] is None, LIMIT)
+
+    def let_time_run_out(self) -> None:
+        """Do to the task what its timer does at the end of its execution timeout; in the long form the timer itself does."""
+        if not self.hasty.exists():
+            self.task.send_signal(signal.SIGALRM)
 
     def kill_both(self) -> None:
         task, supervisor = self.task, self.supervisor
@@ -224,9 +250,11 @@ class Victim:
     def mark(self, state: str) -> None:
         self.stack.mark(self.dag, self.run_id, state)
 
-    def restart_scheduler(self) -> None:
-        self.stack.components.kill("scheduler")
-        self.stack.components.start("scheduler")
+    def restart(self) -> None:
+        for component in RESTARTED:
+            self.stack.components.kill(component)
+        for component in RESTARTED:
+            self.stack.components.start(component)
 
     def rows(self) -> list[int]:
         return sorted(row["x"] for row in sample(self.workspace, self.identifier, 100))
@@ -361,11 +389,12 @@ def victims(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Case,
         found = {case: Victim(stack, workspace, folder / str(case)) for case in chosen}
         for case, victim in found.items():
             victim.refresh_without_airflow(definitions)
-            if attribute := TIMEOUTS.get(case.fault.name):
-                patient = str(victim.folder / "patient")
-                stack.airflow.append(
-                    TIMEOUT.format(dag=victim.dag, patient=patient, attribute=attribute, seconds=TIMEOUT_SECONDS)
-                )
+            if case.fault.name in TIMEOUTS:
+                attribute, seconds = TIMEOUTS[case.fault.name]
+                hasty = str(victim.hasty)
+                stack.airflow.append(TIMEOUT.format(dag=victim.dag, hasty=hasty, attribute=attribute, seconds=seconds))
+            if str(case) == "execution_timeout_spark":
+                victim.grow_hasty()
         until("DAGs", lambda: stack.get("/dags", dag_id_pattern="dynamic_table__lake__faults__%")["total_entries"] == len(found))
         yield found
 
@@ -398,23 +427,93 @@ def test_a_fault_leaves_the_old_version_and_the_next_refresh_heals(
     fault_report.note(f"{case}: {seen}")
 
 
-@pytest.mark.parametrize("case", [case.mark for case in RESTARTS])
-def test_a_scheduler_that_is_killed_and_started_again(
-    case: Case, victims: dict[Case, Victim], strikes: dict[Case, Future[Seen]], fault_report: FaultReport
-) -> None:
+@dataclass
+class Loops:
+    """Tables that are refreshed all the time, while the scheduler dies and the threshold of that mode changes.
+
+    One stays so. The other is made by who takes it for a scheduled one, is continuous in this Airflow, and scheduled in the next.
+    """
+
+    kept: Live
+    switched: Live
+
+    def begin(self) -> None:
+        """Let both begin, and wait until they are at work."""
+        self.kept.begin(LOOP)
+        self.switched.add(1)
+        self.switched.define(LOOP.replace("3 seconds", "1 minute"))
+        definitions = load_definitions(self.switched.file, conventions=Conventions(threshold=Freshness(SHORT_THRESHOLD)))
+        table, long_ago = definitions.tables[self.switched.identifier], datetime(2020, 1, 1, tzinfo=UTC)
+        with self.switched.stack.airflow.workspace() as workspace:
+            request = RefreshRequest(table, definitions.sources, long_ago, token=str(uuid.uuid4()), owner="nobody")
+            run(workspace, request, cluster_stand_in.run)
+        assert self.mode() is RefreshMode.FULL
+        self.switched.begin(LOOP.replace("3 seconds", "1 minute"), 2)
+        self.switched.until_rows(1, 2)
+        assert self.mode() is RefreshMode.CONTINUOUS
+        self.kept.until_rows(1)
+
+    def go_on(self) -> None:
+        """See both go on in the next Airflow, on the same table and history, and end."""
+        self.kept.add(2)
+        self.switched.add(3)
+        until("a scheduled refresh", lambda: self.mode() is RefreshMode.FULL, LIMIT)
+        self.switched.stack.trigger(self.switched.dag)  # rather than wait for the next minute
+        self.switched.until_rows(1, 2, 3)
+        self.kept.until_rows(1, 2)
+        for told in ("changes from FULL to CONTINUOUS", "changes from CONTINUOUS to FULL"):
+            assert self.switched.times_said(told) == 1
+        for live in (self.kept, self.switched):
+            live.pause()
+            live.check_history()
+
+    def mode(self) -> RefreshMode:
+        """What the catalog knows of the second one."""
+        handler = self.switched.entry().refresh_handler
+        assert handler.job_detail["workflowId"] == self.switched.dag
+        return handler.actual_refresh_mode
+
+
+@pytest.fixture(scope="module")
+def loops(stack: Stack, strikes: dict[Case, Future[Seen]]) -> Loops:
+    """Two tables that are refreshed all the time, once the cases of one task each are over."""
     wait(strikes.values())
-    fault_report.note(f"{case}: {strike(victims[case], case)}")
+    loops = Loops(Live(stack, "kept"), Live(stack, "switched"))
+    loops.begin()
+    return loops
+
+
+@pytest.fixture(scope="module")
+def restarts(stack: Stack, victims: dict[Case, Victim], loops: Loops) -> dict[Case, Seen]:  # noqa: ARG001 - hit, too
+    """The restarts of the scheduler, which hit everybody; each with another threshold than the one at the beginning."""
+    stack.airflow.environ["AIRFLOW__DYNAMIC_TABLES__FRESHNESS_THRESHOLD"] = f"{SHORT_THRESHOLD} seconds"
+    return {case: strike(victim, case) for case, victim in victims.items() if case.fault is RESTART}
+
+
+@pytest.mark.parametrize("case", [case.mark for case in RESTARTS])
+def test_a_scheduler_that_is_killed_and_started_again(case: Case, restarts: dict[Case, Seen], fault_report: FaultReport) -> None:
+    fault_report.note(f"{case}: {restarts[case]}")
     fault_report.injected(case.fault.what)
 
 
-def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
-    stack: Stack, victims: dict[Case, Victim], strikes: dict[Case, Future[Seen]], reader: Reader
+def test_tables_that_are_refreshed_all_the_time_go_on_under_the_next_scheduler(
+    restarts: dict[Case, Seen], loops: Loops, fault_report: FaultReport
 ) -> None:
-    wait(strikes.values())
+    assert restarts, "the restart has to be chosen, too"
+    loops.go_on()
+    fault_report.injected("kill -9 scheduler of a continuous table")
+
+
+def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
+    stack: Stack, victims: dict[Case, Victim], loops: Loops, reader: Reader
+) -> None:
     stack.unpause(MAINTENANCE)
     run_id = stack.trigger(MAINTENANCE)
     stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")
     assert [left for victim in victims.values() for left in victim.left()] == []
     assert not stack.airflow.stages()
+    for live in (loops.kept, loops.switched):
+        due = [refresh.token for refresh in live.committed() if refresh.report is not None]
+        assert sorted(live.told()) == sorted(due), "each once, also of a task that was taken away"
     assert reader.polls > 0
     assert reader.wrong == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -60,7 +61,9 @@ class StreamJob:
         write_text(self.plan.plan_location, self.plan.to_json(), private=private)
         self.say()
         for name, target in (("job", self._run), ("beat", self._beat)):
-            threading.Thread(target=target, name=f"stream-{name}-{self.plan.token}", daemon=True).start()
+            # With the context of this thread: by it Airflow knows that its operators run within a task.
+            context = contextvars.copy_context()
+            threading.Thread(target=context.run, args=(target,), name=f"stream-{name}-{self.plan.token}", daemon=True).start()
 
     def asked(self) -> Ask | None:
         """The batch that the job asks for and that has no answer yet."""
