@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,6 +179,27 @@ def test_order_of_making_and_first_one_to_read() -> None:
         watermark = PartitionWatermark(timedelta(hours=1), EXTRACTOR, order=order, start=start)
         batch = choose([hour(10, created=10), hour(11, created=11)], {}, watermark, None)
         assert [one.name[-2:] for one in batch.taken] == ["11"]
+
+
+@pytest.mark.parametrize(
+    ("order", "made", "published"),
+    [
+        pytest.param(PartitionOrder.NAME, {9: 8, 10: 9}, [[], hours(9, 10)], id="10 stands before 9"),
+        pytest.param(PartitionOrder.TIME, {9: 9, 10: 8}, [hours(9), hours(10)], id="by time"),
+        pytest.param(PartitionOrder.CREATED, {9: 8, 10: 9}, [hours(9), hours(10)], id="made in order"),
+        pytest.param(PartitionOrder.CREATED, {9: 9, 10: 8}, [[], hours(9, 10)], id="made the other way round"),
+    ],
+)
+def test_by_each_order_what_is_not_whole_holds_back_what_comes_behind_it(
+    order: PartitionOrder, made: Mapping[int, int], published: list[list[str]]
+) -> None:
+    nine, ten = (replace(hour(number, created=made[number]), name=f"pt_day=2021-03-19/pt_hour={number}") for number in (9, 10))
+    table = Table(watermark=PartitionWatermark(timedelta(hours=1), EXTRACTOR, order=order))
+    assert [table.turn(nine, replace(ten, obstacle="no _SUCCESS")), table.turn(nine, ten), table.turn(nine, ten)] == [
+        *published,
+        [],
+    ]
+    assert table.late == []
 
 
 def test_a_mistyped_year_moves_no_watermark() -> None:
