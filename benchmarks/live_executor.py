@@ -29,7 +29,6 @@ def main(definitions: Path, dag_ids: list[str]) -> int:
             os.kill(pid, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, stop)
-    print("begun", flush=True)
     return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in loops)
 
 

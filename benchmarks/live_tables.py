@@ -117,24 +117,31 @@ class Live:
         """
         dags = [f"dynamic_table__lake__live__{name}" for name in names]
         command = [sys.executable, str(Path(__file__).with_name("live_executor.py")), str(self.definitions), *dags]
-        with subprocess.Popen(command, env=self.environ, stdout=subprocess.PIPE) as executor:
-            assert executor.stdout is not None
-            executor.stdout.readline()
-            children = psutil.Process(executor.pid).children()
+        with self._log.open("w") as log, subprocess.Popen(command, env=self.environ, stdout=log, stderr=log) as executor:
             try:
+                while len(loops := psutil.Process(executor.pid).children()) < len(names):
+                    self._check(executor)
+                    time.sleep(1)
                 self.wait(names, executor)
-                yield children
+                yield loops
             finally:
                 executor.send_signal(signal.SIGTERM)
-        if executor.returncode:
-            raise SystemExit("a loop failed; its log is above")
+        self._check(executor)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "loops.log"
+
+    def _check(self, executor: subprocess.Popen[bytes]) -> None:
+        if executor.poll():
+            raise SystemExit(f"a loop failed:\n{self._log.read_text()[-2000:]}")
 
     def wait(self, names: Sequence[str], executor: subprocess.Popen[bytes] | None = None) -> None:
         """Until these tables have everything that arrived for them."""
         waiting = list(names)
         while waiting:
-            if executor is not None and executor.poll() is not None:
-                raise SystemExit("a loop failed; its log is above")
+            if executor is not None:
+                self._check(executor)
             waiting = [name for name in waiting if not self.arrived[name].keys() <= self.visible(name).keys()]
             time.sleep(1)
 

@@ -1,7 +1,8 @@
 """``make demo``: the main job on real input, start to end.
 
 TPC-H data, the definitions in ``dags/definitions``, and the DAGs that the factory makes of them, run by Airflow for last
-midnight with real spark-submit; then what became of it. ``make demo CATALOG=hive`` does it in a Hive metastore.
+midnight with real Spark; then what became of it. ``make demo CATALOG=hive`` does it in a Hive metastore.
+``demo.py sql cold`` runs every job by spark-submit, and not on a server that stays warm.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tpch import write_tpch
 
+from airflow_dynamic_tables.clients.processes import machine
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.services.settings import embedded_settings, find_catalogs_file
@@ -42,10 +44,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     LOGS.mkdir(parents=True, exist_ok=True)
     catalog, *others = sys.argv[1:] or ["sql"]
-    if others or catalog not in ("sql", "hive"):
+    if others not in ([], ["cold"]) or catalog not in ("sql", "hive"):
         sys.exit("make demo takes CATALOG=sql or CATALOG=hive.")
+    is_warm = bool(machine()) and not others
     if catalog == "sql":
-        run(HOME, DAGS)
+        run(HOME, DAGS, is_warm)
         console.print("  make airflow                     start Airflow with these DAGs; it prints address and login")
         console.print("  dags/definitions/*.yaml          add a table: its DAG appears by itself")
         console.print("  .venv/bin/dynamic-tables --help  the same from the command line")
@@ -54,23 +57,27 @@ def main() -> int:
     with ExitStack() as stack:
         with step("a Hive metastore on this machine"):
             uri = stack.enter_context(running_metastore(home / "metastore"))
-        run(home, write_hive_dags(uri, home))
+        run(home, write_hive_dags(uri, home), is_warm)
     console.print("  docs/hive.md                     a metastore of your own; Spark, Hive and Trino on the same tables")
     return 0
 
 
-def run(home: Path, dags: Path) -> None:
-    """Refresh all tables; progress on the screen, Airflow's and Spark's own output in log files."""
+def run(home: Path, dags: Path, is_warm: bool) -> None:
+    """Refresh all tables; progress on the screen, Airflow's and Spark's own output in log files.
+
+    :param is_warm: whether tables share a Spark server, or each has a spark-submit of its own.
+    """
     started = time.monotonic()
     last_day = yesterday()
     with step(f"TPC-H data, scale {SCALE}, up to {last_day}, in .demo/tpch"):
         write_tpch(DATA, BIN / "tpchgen-cli", SCALE, last_day)
     definitions = dags / "definitions"
     tables = load_definitions(definitions).topological()
-    environ = environment(settings(home, dags))
+    environ = environment(settings(home, dags, is_warm))
     os.environ.update({name: environ[name] for name in ("AIRFLOW_HOME", "PATH")})
     with ExitStack() as stack:
-        stack.enter_context(warm_spark(environ))
+        if is_warm:
+            stack.enter_context(warm_spark(environ))
         with step("airflow db migrate"):
             environ |= stack.enter_context(airflow_database(home))
             airflow("db-migrate", environ, "db", "migrate")
@@ -84,7 +91,7 @@ def run(home: Path, dags: Path) -> None:
         for table in tables:
             report(workspace, table)
         spark = [seconds for table in tables for seconds in spark_seconds(workspace, table)]
-    if len(spark) > 1:
+    if is_warm and len(spark) > 1:
         console.print(f"\nSpark took {spark[0]:.1f} s for the first table, cold, and {spark[-1]:.1f} s for the last one, warm.")
     console.print(f"\n[bold green]{len(tables)} dynamic tables are fresh[/] after {time.monotonic() - started:.0f} s. What next:")
 

@@ -32,14 +32,14 @@ def yesterday() -> date:
     return datetime.now(UTC).date() - timedelta(days=1)
 
 
-def settings(home: Path = HOME, dags: Path = DAGS) -> dict[str, str]:
+def settings(home: Path = HOME, dags: Path = DAGS, is_warm: bool = bool(machine())) -> dict[str, str]:
     """The variables that make an Airflow the demo's, but for its database: no examples, Spark on this machine."""
     return {
         "AIRFLOW_HOME": str(home / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(WARM if machine() else COLD),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(WARM if is_warm else COLD),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # little data on a small machine: start fast
     }
