@@ -63,7 +63,7 @@ def build_source(entry: Entry, declared: SourceDeclaration) -> Source:
 
 def _event_time(declared: SourceDeclaration) -> EventTime | None:
     said = declared.watermark
-    return EventTime(said.column, said.delay) if isinstance(said, EventTimeDeclaration) else None
+    return EventTime(said.column, said.delay, said.deduplicate) if isinstance(said, EventTimeDeclaration) else None
 
 
 def _complete_when(declared: SourceDeclaration) -> CompleteWhen:

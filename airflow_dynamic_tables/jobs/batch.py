@@ -31,7 +31,9 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     prepare(spark, plan, driver)
     for source in plan.sources:
         bind(spark, source, driver)
-    return store(spark, plan, driver, storable(planned_rows(spark, plan, driver)))
+    result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver)))
+    driver.write_text(plan.result_location, result.to_json())
+    return result
 
 
 def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
@@ -48,9 +50,10 @@ def prepare(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
 
 
 def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store: DataFrame) -> RefreshResult:
-    """Write rows below the plan's stage; the result file is the last act.
+    """Write rows below the plan's stage.
 
     :param rows_to_store: in types that the table can hold.
+    :return: what was written, for the result file.
     :raises ValueError: as of :func:`refresh`.
     :raises SchemaEvolutionError: as of :func:`refresh`.
     """
@@ -68,7 +71,7 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
     rows, partitions, violations = _written(plan, stored)
     expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
-    result = RefreshResult(
+    return RefreshResult(
         token=plan.token,
         application_id=driver.application_id,
         rows=rows,
@@ -78,8 +81,6 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
         seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
         expectations=expectations,
     )
-    driver.write_text(plan.result_location, result.to_json())
-    return result
 
 
 def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:

@@ -17,7 +17,10 @@ from airflow_dynamic_tables.jobs.files import exactly
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
     """Register the view that the plan's query reads."""
-    frame_of(spark, source, driver).createOrReplaceTempView(source.view)
+    frame = frame_of(spark, source, driver)
+    if source.event_time is not None and source.event_time.deduplicate:
+        frame = frame.dropDuplicates(list(source.event_time.deduplicate))
+    frame.createOrReplaceTempView(source.view)
 
 
 def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:

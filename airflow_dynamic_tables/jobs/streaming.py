@@ -11,10 +11,12 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from airflow_dynamic_tables.core.refresh.expectations import late_rows
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.streaming.streams import (
     JOB_FILE,
@@ -153,6 +155,7 @@ class _Batches:
     def __init__(self, worker: _Worker, settings: StreamSettings, driver: Driver) -> None:
         self._worker = worker
         self._driver = driver
+        self._query = settings.stream
         self._offsets = f"{settings.checkpoint}/offsets"
         self._running = threading.Lock()
         self._ended = False
@@ -166,7 +169,11 @@ class _Batches:
             answer = self._worker.wait(lambda said: said.batch == batch and (said.is_done or said.plan is not None))
             if answer.is_done or answer.plan is None:
                 return  # the table has it
-            store(frame.sparkSession, RefreshPlan.from_json(self._worker.text(answer.plan)), self._driver, frame)
+            plan = RefreshPlan.from_json(self._worker.text(answer.plan))
+            result = store(frame.sparkSession, plan, self._driver, frame)
+            if late := self._driver.late_rows(self._query):
+                result = replace(result, expectations=(*result.expectations, late_rows(late)))
+            self._driver.write_text(plan.result_location, result.to_json())
             self._worker.wait(lambda said: said.batch == batch and said.is_done)
 
     def end(self) -> None:

@@ -213,6 +213,15 @@ def test_a_stream_waits_for_late_rows(tmp_path: Path, delay: str, seconds: int) 
     assert (read.event_time, read.watermark) == (EventTime("ts", f"{seconds} seconds"), None)
 
 
+def test_a_stream_tells_rows_apart(tmp_path: Path) -> None:
+    ours = "    partition.time-extractor.timestamp-pattern: $pt_day $pt_hour:00:00\n    partition.time-interval: 1h\n"
+    apart = "watermark: {column: ts, delay: 1 minute, deduplicate: [id, part]}"
+    read = source(tmp_path, ("watermark: source", apart), (ours, ""), cache=Cache(tmp_path / "cache", settled=timedelta()))
+    assert read.event_time == EventTime("ts", "60 seconds", ("id", "part"))
+    told = mistake(tmp_path, ("watermark: source", apart.replace("[id, part]", "id")), (ours, ""))
+    assert told.startswith("7:14: 'deduplicate' must be a list, not 'id'")
+
+
 def test_mistakes_of_a_delay_have_their_place(tmp_path: Path) -> None:
     assert "'soon' is no length of time" in mistake(tmp_path, ("watermark: source", "watermark: {column: ts, delay: soon}"))
     assert mistake(tmp_path, ("watermark: source", "watermark: sauce")).startswith("7:14: 'sauce' is no watermark; write source")

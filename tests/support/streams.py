@@ -46,6 +46,7 @@ class StreamSite:
     catalogs: Path | None = None
     watermark: str = ""
     more: str = ""
+    sources: tuple[str, ...] = ("events",)
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
@@ -61,26 +62,30 @@ class StreamSite:
         """The strategy."""
         return Streaming(self.work(workspace, submit, stop))
 
-    def arrive(self, name: str, *events: tuple[int, str]) -> None:
+    def arrive(self, name: str, *events: tuple[int, str], source: str = "events") -> None:
         """Let a file of events (id, time) appear at once."""
-        folder = self.home / "events"
+        folder = self.home / source
         folder.mkdir(exist_ok=True)
         half = folder / f".{name}"
         half.write_text("".join(json.dumps({"id": number, "ts": f"2024-01-01T{at}"}) + "\n" for number, at in events))
         half.rename(folder / f"{name}.json")
 
     def _definitions(self) -> Path:
-        (self.home / "events").mkdir(exist_ok=True)
+        for source in self.sources:
+            (self.home / source).mkdir(exist_ok=True)
         file = self.home / "seen.yaml"
-        folder = f"""
-- name: raw.events
+        folders = "".join(
+            f"""
+- name: raw.{name}
   format: json
-  path: {self.home}/events
+  path: {self.home}/{name}
   schema: id bigint, ts timestamp
   {self.watermark}"""
+            for name in self.sources
+        )
         file.write_text(f"""
 defaults: {{catalog: lake, database: sales}}
-sources: {self.source or folder}
+sources: {self.source or folders}
 dynamic_tables:
 - name: seen
   freshness: 2 seconds

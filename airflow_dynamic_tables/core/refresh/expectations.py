@@ -73,7 +73,7 @@ class ExpectationResult:
     """What was found: ``violations`` is the number of rows that are not as expected; of a row count it is 0 or 1.
 
     With the action ``drop`` the violating rows were left out, otherwise they are in the stage. ``detail`` says what a
-    row count was.
+    row count was, and what is to be said of late rows.
     """
 
     name: str
@@ -86,6 +86,18 @@ class ExpectationResult:
             return f"{self.name}: {self.detail}"
         left_out = " and were left out" if self.action == Action.DROP else ""
         return f"{self.name}: {self.violations} rows violate it{left_out}"
+
+
+def late_rows(number: int) -> ExpectationResult:
+    """What is expected of rows of a source with a delay: that they come in time. Those that do not, a stream leaves out.
+
+    :param number: how many did not, as Spark counts them: after they were put together in part.
+    """
+    detail = (
+        f"{number} late rows were left out, because the watermark of a source was beyond them; give it a longer delay, and a new "
+        "stream counts them in"
+    )
+    return ExpectationResult("late_rows", Action.DROP, number, detail)
 
 
 def not_null(columns: Sequence[str]) -> str:

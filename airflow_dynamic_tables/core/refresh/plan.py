@@ -49,7 +49,8 @@ class SourceBinding:
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
     variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
     ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
-    below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened.
+    below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened, and
+    to any job which of them are one.
     """
 
     identifier: str
@@ -231,7 +232,7 @@ class RefreshResult:
     ``partitions`` lists the ones that received rows, so it is no set to replace: there may be none, and of an unpartitioned
     table there always is none.
 
-    ``expectations`` are in the order of the plan's.
+    ``expectations`` are in the order of the plan's; what a batch of a stream left out as late comes after them.
     """
 
     token: str

@@ -19,10 +19,14 @@ WORKER_FILE = "worker.json"
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The column that says when a row of a source happened, and how much later it may come (Spark's words, ``1 minute``)."""
+    """The column that says when a row of a source happened, and how much later it may come (Spark's words, ``1 minute``).
+
+    Rows that are alike in the columns of ``deduplicate`` are one, of which a stream keeps the first for at least so long.
+    """
 
     column: str
     delay: str
+    deduplicate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,9 @@ class EventTimeDeclaration(Declaration):
     """The column that says so, a timestamp."""
     delay: Name
     """How much later than others a row may come, e.g. `1 minute`: for so long a stream waits before it closes a window."""
+    deduplicate: tuple[Name, ...] = ()
+    """Columns in which rows that came several times are alike, e.g. `[event_id]`: the first one is kept, others that come within
+    the delay are left out."""
 
     @field_validator("delay")
     @classmethod

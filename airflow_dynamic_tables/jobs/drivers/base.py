@@ -52,6 +52,13 @@ class Driver(ABC):
         """How many files Spark reads for a frame that is nothing but files."""
 
     @abstractmethod
+    def late_rows(self, query: str) -> int:
+        """Rows that the batch at which a streaming query is left out so far, because the watermark was beyond them.
+
+        :param query: its name.
+        """
+
+    @abstractmethod
     def add_python_file(self, uri: str) -> None:
         """Make the modules of a file importable, here and where Spark runs Python functions."""
 

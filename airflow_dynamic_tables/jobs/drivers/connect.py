@@ -85,6 +85,10 @@ class ConnectDriver(Driver):
         # PySpark would keep the frame for ever, and its session with it: it remembers the answer in a cache without end.
         return len(unwrap(type(frame).inputFiles)(frame))
 
+    def late_rows(self, query: str) -> int:
+        """Refuse: a server tells this only when a batch is over, and no stream runs over Connect."""
+        raise NotImplementedError(f"nobody counts the late rows of {query} over Connect")
+
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""
         copy = self._surroundings.local_copy(uri)

@@ -15,6 +15,9 @@ from airflow_dynamic_tables.jobs.query.checking import check_query
 from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from airflow_dynamic_tables.jobs.query.settings import JvmSettings, SessionSettings
 
+_DROPPED = "numRowsDroppedByWatermark"
+"""Spark's name of the count of late rows."""
+
 
 class JvmDriver(Driver):
     """Spark in the JVM of this process.
@@ -56,6 +59,12 @@ class JvmDriver(Driver):
         relation: Any = frame._jdf.queryExecution().analyzed().relation()
         return len(relation.location().inputFiles())
 
+    def late_rows(self, query: str) -> int:
+        """Sum up what each operator with a state counted; Spark itself tells that only when the batch is over."""
+        running = next(active for active in self._spark.streams.active if active.name == query)
+        batch: Any = running._jsq.streamingQuery().lastExecution().executedPlan()
+        return _late_rows(batch)
+
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""
         self._spark.sparkContext.addPyFile(uri)
@@ -67,3 +76,11 @@ class JvmDriver(Driver):
     def tell(self, line: str) -> None:
         """See :meth:`Driver.tell`."""
         print(line, flush=True)
+
+
+def _late_rows(operator: Any) -> int:
+    """Those of an operator of Spark's plan and of all that it reads."""
+    counted = operator.metrics().get(_DROPPED)
+    inputs = operator.children()
+    own = int(counted.get().value()) if counted.isDefined() else 0
+    return own + sum(_late_rows(inputs.apply(number)) for number in range(inputs.size()))

@@ -22,6 +22,8 @@ def bind(spark: SparkSession, source: SourceBinding, feeds: Feeds) -> None:
     frame = feeds.frame(source.view, EVERY_FILE) if source.is_fed else _files(spark, source)
     if source.event_time is not None:
         frame = frame.withWatermark(source.event_time.column, source.event_time.delay)
+        if source.event_time.deduplicate:
+            frame = frame.dropDuplicatesWithinWatermark(list(source.event_time.deduplicate))
     frame.createOrReplaceTempView(source.view)
 
 

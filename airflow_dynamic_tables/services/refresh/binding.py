@@ -12,6 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
+from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -45,7 +46,7 @@ def bind_sources(
     :param growth: the sources that have a watermark, as somebody has looked at them.
     :raises ConfigurationError: when a source's folder is missing or empty.
     :raises UpstreamError: when a dynamic table has no version yet, or a source with a watermark no whole partition.
-    :raises UnsupportedError: when a table cannot be read without a library that the job lacks.
+    :raises UnsupportedError: when a table cannot be read without a library that the job lacks, or not by partitions.
     """
     bindings = []
     for number, identifier in enumerate(table.upstream):
@@ -58,7 +59,23 @@ def bind_sources(
             bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view))
         else:
             bindings.append(_bind_table(workspace, table, identifier, view))
+        if source is not None and source.event_time is not None:
+            bindings[-1] = _told_apart(table, bindings[-1], source.event_time, partitions)
     return tuple(bindings)
+
+
+def _told_apart(table: DynamicTable, binding: SourceBinding, event_time: EventTime, partitions: PartitionSet) -> SourceBinding:
+    """The binding of a source of whose rows some are one.
+
+    :raises UnsupportedError: when partitions are made one by one: each could leave a row to the other.
+    """
+    if event_time.deduplicate and not partitions.is_whole:
+        columns = ", ".join(event_time.deduplicate)
+        raise UnsupportedError(
+            f"{table.identifier} reads {binding.identifier}, whose rows are told apart by {columns} over all partitions, so none "
+            "is refreshed alone; refresh the whole table, or let a stream keep it fresh."
+        )
+    return replace(binding, event_time=event_time)
 
 
 def look_at_sources(

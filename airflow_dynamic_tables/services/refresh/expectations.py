@@ -49,15 +49,14 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
         )
 
 
-def with_rows(planned: RefreshPlan, result: RefreshResult) -> RefreshResult:
-    """The result, which of a batch of a stream has rows: only the first replaces the table also without, unless more are to come.
+def refuse_empty(planned: RefreshPlan, result: RefreshResult) -> None:
+    """Check that a batch of a stream has rows: only the first replaces the table also without, unless more are to come.
 
     :raises EmptyBatchError: when it has none.
     """
     waits = any(source.event_time is not None for source in planned.sources)
     if planned.position is not None and not result.rows and (planned.follows is not None or waits):
         raise EmptyBatchError(f"batch {planned.position.batch} of stream {planned.position.stream} has no rows")
-    return result
 
 
 def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
-from airflow_dynamic_tables.services.refresh.expectations import check, with_rows
+from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
@@ -245,10 +245,11 @@ def commit(workspace: Workspace, attempt: Attempt, steps: Steps) -> Version:
     planned = attempt.plan
     token = planned.token
     trace(Step.COMMIT, token)
-    result = with_rows(planned, read_result(planned))
+    result = read_result(planned)
     tell_written(planned, result)
     with steps.step("commit"):
         check(workspace, attempt, result)
+        refuse_empty(planned, result)
         version = land(attempt.staged, planned, result, lambda: _publishing(workspace, attempt, result))
     trace(Step.PUBLISHED, token)
     # The table has the version, so the refresh succeeded, whatever becomes of the rest.

@@ -41,11 +41,11 @@ def _files(source: SourceBinding) -> str:
 
 
 def tell_written(planned: RefreshPlan, result: RefreshResult) -> None:
-    """Tell what Spark wrote; a partition, or a whole table, that comes out empty is a warning."""
+    """Tell what Spark wrote; a partition, or a whole table, that comes out empty is a warning, but not a batch of a stream."""
     numbers = (result.rows, len(result.files), result.bytes)
     log.info("Spark %s wrote rows: %s, files: %s, bytes: %s%s.", result.application_id, *numbers, _as_text(result.seconds))
     if planned.partitions.is_whole:
-        if result.rows == 0:
+        if result.rows == 0 and planned.position is None:
             log.warning("The query returned no rows for %s.", planned.identifier)
         return
     empty = [spec for spec in planned.partitions if not any(PartitionSet.of([spec]).covers(one) for one in result.partitions)]

@@ -54,7 +54,6 @@ class Streaming:
         self._stream: Stream
         self._feeds = StreamFeeds({})
         self._job: StreamJob | None = None
-        self._late_rows = 0
 
     def turn(self, number: int) -> TurnOutcome:  # noqa: ARG002 - a stream counts batches
         """Commit the next batch, or wait a while for it."""
@@ -67,7 +66,6 @@ class Streaming:
                     return self._begin_anew(why)
                 job.check()
                 if time.monotonic() > until:
-                    self._tell_late_rows()
                     return TurnOutcome(reason="the stream has no new batch", more=True)
                 job.wait(_POLL)
             return self._commit(job, asked)
@@ -98,7 +96,6 @@ class Streaming:
         self._stream, why = self._place.open(recipe_of(plan), table.position())
         if why:
             log.info("Stream %s of %s begins from nothing: %s.", self._stream.name, work.table.identifier, why)
-        self._late_rows = self._place.progress(self._stream).late_rows
         settings = StreamSettings(
             stream=self._stream.name,
             checkpoint=self._place.checkpoint(self._stream),
@@ -215,22 +212,11 @@ class Streaming:
         self._end(at_once=True)
         return TurnOutcome(reason=why, more=True)
 
-    def _tell_late_rows(self) -> None:
-        late = self._place.progress(self._stream).late_rows
-        if late > self._late_rows:
-            log.warning(
-                "The stream of %s left out %s late rows: the watermark of a source was beyond them. Give that a longer delay; a "
-                "new stream then counts them in.",
-                *(self.work.table.identifier, late - self._late_rows),
-            )
-        self._late_rows = late
-
     def _table(self) -> LakeTable:
         return self.work.workspace.table(self.work.table.identifier, self.work.table.format, self.work.table.atomicity)
 
     def _end(self, *, at_once: bool = False) -> None:
         if self._job is not None:
-            self._tell_late_rows()
             job = self._job
             self._job = None
             job.end(at_once=at_once)

@@ -89,7 +89,62 @@ def test_windows_close_by_the_watermark_and_late_rows_are_told(
         turn_until(stream, lambda: rows(workspace) == [("00:00", 2, 4)])
         waiting.arrive("3", (5, "00:00:55"), (6, "00:02:30"))
         turn_until(stream, lambda: rows(workspace) == [("00:00", 2, 4), ("00:01", 2, 6)])
-        turn_until(stream, lambda: "1 late rows" in caplog.text)
+    assert "1 late rows" in caplog.text
+    late = [refresh for refresh in workspace.ledger.list_refreshes(TABLE) if refresh.expectations]
+    (left_out,) = late[0].expectations
+    assert (len(late), left_out.name, left_out.violations, left_out.action) == (1, "late_rows", 1, "drop")
+    assert late[0].version is None, "its batch had no other rows"
+
+
+def test_rows_that_come_twice_are_there_once(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
+) -> None:
+    """What was seen is remembered over a restart; a refresh by hand of the same files has the same rows."""
+    told_apart = replace(site, watermark="watermark: {column: ts, delay: 1 minute, deduplicate: [id]}")
+    told_apart.arrive("1", (1, "00:00:01"), (2, "00:00:02"), (1, "00:00:03"))
+    with closing(told_apart.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1, 2])
+    told_apart.arrive("2", (2, "00:00:30"), (3, "00:00:31"))
+    with closing(told_apart.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
+        work = stream.work
+    request = RefreshRequest(work.table, work.sources, workspace.now(), "by hand", "somebody", full_refresh=True)
+    run(workspace, request, submit)
+    assert ids(workspace) == [1, 2, 3]
+
+
+def test_distinct_rows_wait_for_the_watermark(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
+) -> None:
+    distinct = replace(
+        site, query="SELECT DISTINCT id, ts FROM raw.events", watermark="watermark: {column: ts, delay: 10 seconds}"
+    )
+    distinct.arrive("1", (1, "00:00:01"), (2, "00:00:02"), (1, "00:00:01"))
+    distinct.arrive("2", (1, "00:00:01"), (3, "00:01:00"))
+    with closing(distinct.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1, 2])
+
+
+def test_two_streams_meet(site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]) -> None:
+    """What one source has waits for the other, over a restart; once none can come any more, it stands there alone."""
+    meeting = replace(
+        site,
+        sources=("events", "clicks"),
+        watermark="watermark: {column: ts, delay: 10 seconds}",
+        query="""
+    SELECT e.id, date_format(c.ts, 'mm:ss') AS clicked FROM raw.events e LEFT JOIN raw.clicks c
+    ON e.id = c.id AND c.ts BETWEEN e.ts AND e.ts + INTERVAL 20 SECONDS""",
+    )
+    meeting.arrive("1", (1, "00:00:01"), (2, "00:00:02"), (3, "00:00:03"))
+    meeting.arrive("1", (1, "00:00:05"), source="clicks")
+    with closing(meeting.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: rows(workspace) == [(1, "00:05")])
+    meeting.arrive("2", (2, "00:00:07"), (3, "00:00:40"), source="clicks")
+    with closing(meeting.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: rows(workspace) == [(1, "00:05"), (2, "00:07")])
+        meeting.arrive("3", (9, "00:02:00"))
+        meeting.arrive("3", (9, "00:02:00"), source="clicks")
+        turn_until(stream, lambda: rows(workspace) == [(1, "00:05"), (2, "00:07"), (3, None), (9, "02:00")])
 
 
 @pytest.mark.parametrize(
