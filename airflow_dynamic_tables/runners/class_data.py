@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
-from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
+from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit, search_path
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
 """The variable from which spark-submit takes options of the Java that it starts on this machine, and of no other."""
@@ -65,7 +65,7 @@ def store(environ: Mapping[str, str], refresh: Callable[[dict[str, str]], None])
         if not half.exists():
             todo = "is there space, and is it Java 13 or later?"
             raise JobFailedError(f"Java wrote no archive of classes to {archive.parent}; {todo}")
-        tried = {**environ, OPTIONS: f"{others} -Xshare:on {_quoted(_ARCHIVE, half)}".strip()}
+        tried = {**environ, "PATH": search_path(environ), OPTIONS: f"{others} -Xshare:on {_quoted(_ARCHIVE, half)}".strip()}
         command = [find_spark_submit(environ), "--version"]
         answer = subprocess.run(command, env=tried, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode != 0:

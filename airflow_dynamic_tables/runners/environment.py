@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from airflow_dynamic_tables.runners.class_data import class_data_options
+from airflow_dynamic_tables.runners.finding import search_path
 
 _OF_CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """Variables by which PySpark makes every session one of Spark Connect."""
@@ -39,6 +38,5 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What differs there: this Python comes first, so that driver and local workers run it, and Java starts from its archive."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"
-    return {"PATH": path, **class_data_options(environ)}
+    """What differs there: this Python comes first, and Java starts from its archive of classes."""
+    return {"PATH": search_path(environ), **class_data_options(environ)}

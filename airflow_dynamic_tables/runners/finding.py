@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -37,3 +38,8 @@ def find_java(environ: Mapping[str, str]) -> str:
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         raise ConfigurationError(f"There is no java {where}; Spark needs Java 17: apt-get install -y openjdk-17-jre-headless")
     return str(program)
+
+
+def search_path(environ: Mapping[str, str]) -> str:
+    """``PATH`` of spark-submit: this Python comes first, so that Spark's scripts, its driver and local workers run it."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', '')}"

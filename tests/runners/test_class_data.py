@@ -13,6 +13,7 @@ import pytest
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.runners.class_data import OPTIONS, archive_file, class_data_options, store
+from airflow_dynamic_tables.runners.environment import spark_environment
 
 Environ = dict[str, str]
 
@@ -97,7 +98,7 @@ def test_java_maps_what_it_stored(tmp_path: Path) -> None:
     options = class_data_options(environ)[OPTIONS]
     shown = subprocess.run(
         [Path(sys.executable).parent / "spark-submit", "--version"],
-        env={**environ, OPTIONS: f"{options} -Xlog:class+load"},
+        env={**spark_environment(environ), OPTIONS: f"{options} -Xlog:class+load"},
         capture_output=True,
         text=True,
         check=True,
