@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -133,14 +133,15 @@ class MemoryCatalog(ReadableWritableCatalog):
         elif not ignore_if_exists:
             raise table_taken(self.name, path)
 
-    def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_table`."""
-        if ignore_if_not_exists and not self.table_exists(path):
-            return
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """See :meth:`ReadableWritableCatalog.change_table`."""
         current = self._table(path)
-        if type(current.value) is not type(table):
-            raise other_kind(self.name, path, current.value, table)
-        current.value = deepcopy(table)
+        before = current.value
+        after = change(deepcopy(before))
+        if type(before) is not type(after):
+            raise other_kind(self.name, path, before, after)
+        current.value = deepcopy(after)
+        return before
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from airflow_dynamic_tables.catalog.values import (
@@ -33,7 +33,7 @@ class _Tables(Protocol):
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable: ...
     def exists(self, path: ObjectPath) -> bool: ...
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None: ...
-    def alter(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None: ...
+    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable: ...
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None: ...
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None: ...
 
@@ -114,9 +114,9 @@ class CatalogOfParts(ReadableWritableCatalog):
         """See :meth:`ReadableWritableCatalog.create_table`."""
         self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
 
-    def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.alter_table`."""
-        self._tables.alter(path, table, ignore_if_not_exists=ignore_if_not_exists)
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """See :meth:`ReadableWritableCatalog.change_table`."""
+        return self._tables.change(path, change)
 
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.values import (
@@ -17,7 +17,7 @@ from airflow_dynamic_tables.catalog.values import (
 )
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
-from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 
 
 class ReadableWritableCatalog(ReadableCatalog):
@@ -61,10 +61,26 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises TableAlreadyExistsError: when the name is taken.
         """
 
-    @abstractmethod
     def alter_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
         """Replace the metadata of a table, dynamic table or view by other metadata of the same kind.
 
+        :raises TableNotFoundError: when it is missing.
+        :raises CatalogError: when the kinds differ.
+        """
+        try:
+            self.change_table(path, lambda _: table)
+        except TableNotFoundError:
+            if not ignore_if_not_exists:
+                raise
+
+    @abstractmethod
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """Replace the metadata of a table, dynamic table or view by what is made of it, in one step: nothing that others write
+        meanwhile is lost.
+
+        :param change: gives metadata of the same kind. It is called again when others wrote, so it only looks at what it gets;
+            of columns, location and snapshot that may be older than what commits wrote.
+        :return: the metadata before.
         :raises TableNotFoundError: when it is missing.
         :raises CatalogError: when the kinds differ.
         """

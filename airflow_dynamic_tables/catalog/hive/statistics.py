@@ -53,7 +53,7 @@ class HiveStatistics:
     def alter_table(self, path: ObjectPath, statistics: TableStatistics, spec: PartitionSpec | None = None) -> None:
         """Replace the size of a table or of one of its partitions."""
         if spec is None:
-            self.tables.change(path, lambda stored: set_statistics(stored.parameters, statistics))
+            self.tables.change_stored(path, lambda stored: set_statistics(stored.parameters, statistics))
         else:
             self.tables.load(path)
             self.partitions.alter(path, replace(self.partitions.get(path, spec), statistics=statistics))
@@ -67,7 +67,7 @@ class HiveStatistics:
             others = {key: value for key, value in stored.parameters.items() if not key.startswith(_COLUMN_STATISTICS)}
             stored.parameters = {**others, **split_parameter(_COLUMN_STATISTICS, text)}
 
-        self.tables.change(path, keep_ours)
+        self.tables.change_stored(path, keep_ours)
         types = _types(self.tables.load(path))
         for name in before:  # what a column had stays where the new value says nothing
             if name.lower() in types:

@@ -80,29 +80,29 @@ class HiveTables:
             if not ignore_if_exists:
                 raise table_taken(self.session.catalog, path) from error
 
-    def alter(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
-        """Replace the metadata.
+    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """Replace the metadata by what is made of them.
 
         Columns and location of a dynamic table that has a version are its commits' affair and stay as they are.
         """
+        seen: list[AnyTable] = []
 
         def replace_value(stored: Table) -> None:
-            value = self.value(stored)
-            if type(value) is not type(table):
-                raise other_kind(self.session.catalog, path, value, table)
-            update(self.session.catalog, stored, table)
+            before = self.value(stored)
+            after = change(before)
+            if type(before) is not type(after):
+                raise other_kind(self.session.catalog, path, before, after)
+            update(self.session.catalog, stored, after)
+            seen.append(before)
 
-        try:
-            self.change(path, replace_value)
-        except TableNotFoundError:
-            if not ignore_if_not_exists:
-                raise
+        self.change_stored(path, replace_value)
+        return seen[-1]
 
     def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
         """Make a dynamic table of a table that something else made; whether it was none yet."""
         if isinstance(self.get(path), CatalogDynamicTable):
             return False
-        self.change(path, lambda stored: adopted(self.session.catalog, path, stored, table))
+        self.change_stored(path, lambda stored: adopted(self.session.catalog, path, stored, table))
         return True
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
@@ -142,7 +142,7 @@ class HiveTables:
         except NotFoundError as error:
             raise no_table(self.session.catalog, path) from error
 
-    def change(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
+    def change_stored(self, path: ObjectPath, change: Callable[[Table], None]) -> None:
         """Read a table, change it and write it, again if somebody else of us wrote meanwhile.
 
         :raises ConflictError: when that goes on for ever.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyiceberg.table import Table as IcebergTable
@@ -95,8 +96,8 @@ class SqlTables:
         if not ignore_if_exists:
             raise table_taken(self.store.catalog, path)
 
-    def alter(self, path: ObjectPath, table: AnyTable, *, ignore_if_not_exists: bool = False) -> None:
-        """Replace the row.
+    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """Replace the row by what is made of it, while it is locked.
 
         :raises UnsupportedError: when only PyIceberg knows the table.
         """
@@ -108,12 +109,12 @@ class SqlTables:
                     raise UnsupportedError(
                         f"{path} was made through Iceberg and not through catalog {rows.catalog}; alter it there."
                     )
-                if ignore_if_not_exists:
-                    return
                 raise no_table(rows.catalog, path)
+            table = change(entry)
             if type(entry) is not type(table):
                 raise other_kind(rows.catalog, path, entry, table)
             rows.connection.execute(update(ENTRIES.table).where(*rows.at(ENTRIES, path)).values(encode(table)))
+            return entry
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """Change the name of the row, of the Iceberg table and of what hangs on them."""

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from enum import StrEnum
 
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised
@@ -44,14 +44,29 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     catalog.create_database(identifier.database, CatalogDatabase(), ignore_if_exists=True)
     path = identifier.path
     try:
-        entry = catalog.get_table(path)
+        entry = _dynamic(identifier, catalog.get_table(path))
     except TableNotFoundError:
         catalog.create_table(path, _entry(table, job_state), ignore_if_exists=True)
         return Registration.CREATED
+    check_format(workspace, identifier, entry.format, table.format)
+    wanted = _altered(entry, table, job_state)
+    if wanted == entry:
+        return Registration.UNCHANGED
+    _tell_of_other_workflow(identifier, entry.refresh_handler, wanted.refresh_handler)
+    _tell_of_other_mode(table, entry.refresh_handler)
+    # Somebody may suspend the table meanwhile, and commits go on.
+    catalog.change_table(path, lambda now: _altered(_dynamic(identifier, now), table, job_state))
+    return Registration.ALTERED
+
+
+def _dynamic(identifier: TableIdentifier, entry: AnyTable) -> CatalogDynamicTable:
     if not isinstance(entry, CatalogDynamicTable):
         raise CatalogError(f"{identifier} exists and is no dynamic table; adopt it, drop it or choose another name.")
+    return entry
 
-    check_format(workspace, identifier, entry.format, table.format)
+
+def _altered(entry: CatalogDynamicTable, table: DynamicTable, job_state: JobState) -> CatalogDynamicTable:
+    """An entry with what the definition says now."""
     wanted = replace(
         _entry(table, _next_state(entry.refresh_handler.job_state, job_state)),
         # What commits and other engines write is not the definition's affair.
@@ -62,12 +77,7 @@ def create(workspace: Workspace, table: DynamicTable, job_state: JobState = JobS
     )
     if forgotten := _forgotten_comments(entry, table):
         wanted = replace(wanted, definition={**(wanted.definition or {}), FORGOTTEN_COMMENTS: forgotten})
-    if wanted == entry:
-        return Registration.UNCHANGED
-    _tell_of_other_workflow(identifier, entry.refresh_handler, wanted.refresh_handler)
-    _tell_of_other_mode(table, entry.refresh_handler)
-    catalog.alter_table(path, wanted)
-    return Registration.ALTERED
+    return wanted
 
 
 def check_format(workspace: Workspace, identifier: TableIdentifier, known: str, wanted: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -37,20 +37,22 @@ def job_state(workspace: Workspace, identifier: TableIdentifier) -> JobState:
 
     :raises TableNotFoundError: as of :func:`suspend`.
     """
-    return _entry(workspace, identifier).refresh_handler.job_state
+    table = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    return _dynamic(identifier, table).refresh_handler.job_state
 
 
 def _put(workspace: Workspace, identifier: TableIdentifier, state: JobState) -> JobState:
-    entry = _entry(workspace, identifier)
-    before = entry.refresh_handler.job_state
-    if before is not state:
-        wanted = replace(entry, refresh_handler=replace(entry.refresh_handler, job_state=state))
-        workspace.catalog(identifier.catalog).alter_table(identifier.path, wanted)
-    return before
+    """Write the state in one step: a refresh that begins may write what its definition says, and take nothing of it back."""
+
+    def changed(table: AnyTable) -> CatalogDynamicTable:
+        entry = _dynamic(identifier, table)
+        return replace(entry, refresh_handler=replace(entry.refresh_handler, job_state=state))
+
+    before = workspace.catalog(identifier.catalog).change_table(identifier.path, changed)
+    return _dynamic(identifier, before).refresh_handler.job_state
 
 
-def _entry(workspace: Workspace, identifier: TableIdentifier) -> CatalogDynamicTable:
-    entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
-    if not isinstance(entry, CatalogDynamicTable):
+def _dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTable:
+    if not isinstance(table, CatalogDynamicTable):
         raise TableNotFoundError(f"{identifier} is no dynamic table.")
-    return entry
+    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from tests.contracts.catalogs.samples import DYNAMIC, KINDS, PATH, TABLE, VIEW, Limits
+from tests.contracts.catalogs.samples import DYNAMIC, KINDS, PATH, TABLE, VIEW, Contract, Limits
 
 
 def test_it_comes_back_as_it_was_created(sales: ReadableWritableCatalog, table: AnyTable) -> None:
@@ -97,6 +98,7 @@ def test_a_missing_table(sales: ReadableWritableCatalog, limits: Limits) -> None
         for call in (
             lambda path=path: sales.get_table(path),
             lambda path=path: sales.alter_table(path, limits.kept(TABLE)),
+            lambda path=path: sales.change_table(path, lambda table: table),
             lambda path=path: sales.rename_table(path, "other"),
             lambda path=path: sales.drop_table(path),
         ):
@@ -106,6 +108,26 @@ def test_a_missing_table(sales: ReadableWritableCatalog, limits: Limits) -> None
         sales.rename_table(path, "other", ignore_if_not_exists=True)
         sales.drop_table(path, ignore_if_not_exists=True)
     assert sales.list_tables("sales") == []
+
+
+def test_a_change_gets_what_is_there_and_gives_what_shall_be(sales: ReadableWritableCatalog, table: AnyTable) -> None:
+    sales.create_table(PATH, table)
+    assert sales.change_table(PATH, lambda now: replace(now, comment="new")) == table
+    assert sales.get_table(PATH) == replace(table, comment="new")
+
+
+def test_no_change_is_lost_among_several(contract: Contract, sales: ReadableWritableCatalog, limits: Limits) -> None:
+    sales.create_table(PATH, replace(limits.kept(TABLE), comment=""))
+
+    def write(letter: str) -> None:
+        client = contract.client()
+        for _ in range(4):
+            client.change_table(PATH, lambda now: replace(now, comment=f"{now.comment or ''}{letter}"))
+
+    with ThreadPoolExecutor(2 if limits.shared else 1) as writers:
+        for writing in [writers.submit(write, letter) for letter in "ab"]:
+            writing.result()
+    assert sorted(sales.get_table(PATH).comment or "") == [*"aaaabbbb"]
 
 
 @pytest.mark.parametrize("ignore", [False, True])

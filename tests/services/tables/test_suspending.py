@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,8 @@ from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
-from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.tables import lifecycle
+from airflow_dynamic_tables.services.tables.lifecycle import Registration, create
 from airflow_dynamic_tables.services.tables.suspending import job_state, resume, suspend
 from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
 
@@ -37,6 +39,22 @@ def test_a_table_that_was_suspended_before_its_first_refresh_still_waits_for_it(
     suspend(workspace, NUMBERS)
     resume(workspace, NUMBERS)
     assert job_state(workspace, NUMBERS) is JobState.INITIALIZING
+
+
+def test_a_changed_definition_takes_no_suspend_back_that_came_meanwhile(
+    version_bench: VersionBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = version_bench.workspace
+    table = version_bench.definitions.tables[NUMBERS]
+    create(workspace, table, JobState.RUNNING)
+
+    def suspended_between(*_: object) -> None:
+        suspend(workspace, NUMBERS)
+
+    monkeypatch.setattr(lifecycle, "check_format", suspended_between)
+    assert create(workspace, replace(table, comment="new"), JobState.RUNNING) is Registration.ALTERED
+    entry = workspace.catalog("lake").get_table(NUMBERS.path)
+    assert (entry.comment, job_state(workspace, NUMBERS)) == ("new", JobState.SUSPENDED)
 
 
 def test_only_a_dynamic_table_can_be_suspended(version_bench: VersionBench) -> None:
