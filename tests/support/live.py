@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from tests.support.airflow import Stack, until
 
-LIMIT = 300
+LIMIT = 600
 """Seconds for what takes ten when the machine has nothing else to do."""
 
 TABLE = """

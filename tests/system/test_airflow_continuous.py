@@ -19,7 +19,7 @@ from airflow_dynamic_tables.services.tables.suspending import resume, suspend
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.live import LIMIT, TABLE, Live
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.system, pytest.mark.postgres, pytest.mark.timeout(1800)]
 
 STOPPED = {RefreshState.ABORTED, RefreshState.FAILED}
 """A task that is stopped says so, unless the machine stalls: then it may tell first that its job failed."""
