@@ -1,4 +1,4 @@
-"""A workspace whose clock stands still, and the bench of versions on both databases."""
+"""A workspace whose clock stands still, one with a metastore, and the bench of versions on both databases."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.settings import Settings, embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.benches.versions import VersionBench
 from tests.support.clock import Clock
+from tests.support.metastore import HiveMetastore
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -33,4 +34,15 @@ def clock() -> Clock:
 @pytest.fixture
 def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def hive_workspace(tmp_path: Path, empty_state: Path, hive_metastore: HiveMetastore) -> Iterator[Workspace]:
+    """A ``sql`` catalog ``lake``, and the metastore as catalog ``hms``."""
+    file = tmp_path / "catalogs.yaml"
+    where = f"{{uri: '{hive_metastore.uri}', warehouse: 'file://{tmp_path}/hive'}}"
+    file.write_text(f"catalogs:\n- {{name: lake, type: sql}}\n- {{name: hms, type: hive, connection-params: {where}}}\n")
+    state = shutil.copy(empty_state, tmp_path / "state.db")
+    with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file)) as opened:
         yield opened

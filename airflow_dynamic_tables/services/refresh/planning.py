@@ -69,13 +69,22 @@ class Bound:
     def recipe(self) -> str:
         """A digest of all that decides the rows besides what the sources hold: the same one makes the same rows of the same."""
         table = self.table
-        sources = [replace(source, version="", files=(), parts=(), state=None) for source in self.sources]
+        sources = [_without_content(source) for source in self.sources]
         meant = (
             (_MEANING, self.query, self.functions, sources, self.settings, table.timezone),
             (table.format, table.partition_keys, table.formatters, table.comment, table.comments),
             (table.expectations, table.row_counts),
         )
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
+
+
+def _without_content(source: SourceBinding) -> SourceBinding:
+    """How a source is read, without what it holds, where and in which columns: its state tells that, and names it.
+
+    The options of a server have the snapshot that is read.
+    """
+    options = source.options if source.has_files else {}
+    return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,11 @@ from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.watermarks.places import partition_folders
-from airflow_dynamic_tables.services.workspace import open_workspace
-from tests.support.metastore import HiveMetastore
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 
 YAML = """
@@ -35,36 +32,32 @@ dynamic_tables:
 """
 
 
-def test_a_marker_lies_in_the_folder_of_the_version(tmp_path: Path, hive_metastore: HiveMetastore) -> None:
-    file = tmp_path / "catalogs.yaml"
-    file.write_text(f"catalogs: [{{name: hms, type: hive, connection-params: {{uri: '{hive_metastore.uri}'}}}}]\n")
+def test_a_marker_lies_in_the_folder_of_the_version(tmp_path: Path, hive_workspace: Workspace) -> None:
     (tmp_path / "t.yaml").write_text(YAML)
     definitions = load_definitions(tmp_path / "t.yaml")
     (table,) = definitions.tables.values()
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as workspace:
-        upgrade(workspace)
-        workspace.catalog("hms").create_database("told", CatalogDatabase())
-        try:
+    hive_workspace.catalog("hms").create_database("told", CatalogDatabase())
+    try:
 
-            def publish(days: dict[str, list[int]]) -> None:
-                partitions = PartitionSet.of({"ds": day} for day in ("2024-03-01", "2024-03-02"))
-                now = datetime(2024, 3, 5, tzinfo=UTC)
-                request = RefreshRequest(table, {}, now, uuid4().hex, "o", partitions=partitions)
-                run(workspace, request, lambda plan: write_days(plan, days))
+        def publish(days: dict[str, list[int]]) -> None:
+            partitions = PartitionSet.of({"ds": day} for day in ("2024-03-01", "2024-03-02"))
+            now = datetime(2024, 3, 5, tzinfo=UTC)
+            request = RefreshRequest(table, {}, now, uuid4().hex, "o", partitions=partitions)
+            run(hive_workspace, request, lambda plan: write_days(plan, days))
 
-            def markers() -> list[bool]:
-                folders = partition_folders(workspace, table.identifier, {})
-                return [Path(urlsplit(folder).path, "_DONE").exists() for folder in folders]
+        def markers() -> list[bool]:
+            folders = partition_folders(hive_workspace, table.identifier, {})
+            return [Path(urlsplit(folder).path, "_DONE").exists() for folder in folders]
 
-            commits = PartitionCommits(workspace, table, {})
-            publish({"2024-03-01": [1], "2024-03-02": [2]})
-            assert markers() == [False, False]
-            assert [row.partition for row in commits.complete()] == ["ds=2024-03-01", "ds=2024-03-02"]
-            assert markers() == [True, True]
-            publish({"2024-03-01": [3]})  # the other day is empty now, so the metastore has it no more
-            assert markers() == [False]
-            assert len(commits.complete()) == 2
-            assert markers() == [True]
-            assert sample(workspace, table.identifier, 9) == [{"n": 3, "ds": "2024-03-01"}]
-        finally:
-            workspace.catalog("hms").drop_database("told", cascade=True)
+        commits = PartitionCommits(hive_workspace, table, {})
+        publish({"2024-03-01": [1], "2024-03-02": [2]})
+        assert markers() == [False, False]
+        assert [row.partition for row in commits.complete()] == ["ds=2024-03-01", "ds=2024-03-02"]
+        assert markers() == [True, True]
+        publish({"2024-03-01": [3]})  # the other day is empty now, so the metastore has it no more
+        assert markers() == [False]
+        assert len(commits.complete()) == 2
+        assert markers() == [True]
+        assert sample(hive_workspace, table.identifier, 9) == [{"n": 3, "ds": "2024-03-01"}]
+    finally:
+        hive_workspace.catalog("hms").drop_database("told", cascade=True)

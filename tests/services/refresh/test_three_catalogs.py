@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
@@ -20,6 +22,7 @@ from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.unchanged import what_moved
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -51,6 +54,7 @@ dynamic_tables:
     query: |
       SELECT sum(o.amount) AS total, count(*) AS orders
       FROM shop.shop.`crm.orders` o JOIN raw.numbers.chosen c ON o.id = c.x
+  - {name: counted, freshness: 1 day, query: SELECT count(*) AS x FROM shop.shop.`crm.orders`}
   - {name: lost, freshness: 1 day, query: SELECT id FROM gone.gone.orders}
 """
 TOTALS = TableIdentifier("lake", "sales", "totals")
@@ -85,6 +89,17 @@ def request(definitions: Definitions, name: str) -> RefreshRequest:
     table = definitions.table(name)
     assert table is not None
     return RefreshRequest(table, definitions.sources, NOON, token=f"{name}-1", owner="a test")
+
+
+def test_a_table_of_a_server_has_no_versions_so_what_reads_it_is_never_left_out(
+    workspace: Workspace, definitions: Definitions
+) -> None:
+    for number in (1, 2):
+        asked = replace(request(definitions, "counted"), token=f"counted-{number}", is_scheduled=True)
+        assert isinstance(run(workspace, asked, write_numbers), Version)
+    moved = what_moved(workspace, asked, workspace.table(asked.table.identifier), WHOLE_TABLE)
+    assert moved.partitions.is_whole
+    assert moved.why == "shop.shop.`crm.orders` moved: it has no versions"
 
 
 def test_two_are_read_and_a_third_is_written(workspace: Workspace, definitions: Definitions, shop: str) -> None:

@@ -16,12 +16,9 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
-from tests.support.metastore import HiveMetastore
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_days
 
 EVENTS = ObjectPath("grown", "events")
@@ -45,23 +42,16 @@ dynamic_tables:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, hive_metastore: HiveMetastore) -> Iterator[Workspace]:
+def workspace(hive_workspace: Workspace, tmp_path: Path) -> Iterator[Workspace]:
     """A ``sql`` catalog to write into, and a metastore with an empty table of others."""
-    file = tmp_path / "catalogs.yaml"
-    file.write_text(
-        "catalogs:\n- {name: lake, type: sql}\n"
-        f"- {{name: hms, type: hive, connection-params: {{uri: '{hive_metastore.uri}'}}}}\n"
-    )
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as opened:
-        upgrade(opened)
-        catalog = opened.catalog("hms")
-        catalog.create_database("grown", CatalogDatabase())
-        columns = (Column("n", "bigint"), Column("pt_day", "string"), Column("pt_hour", "string"))
-        location = (tmp_path / "events").as_uri()
-        keys = ("pt_day", "pt_hour")
-        catalog.create_table(EVENTS, CatalogTable(columns, format="parquet", location=location, partition_keys=keys))
-        yield opened
-        catalog.drop_database("grown", cascade=True)
+    catalog = hive_workspace.catalog("hms")
+    catalog.create_database("grown", CatalogDatabase())
+    columns = (Column("n", "bigint"), Column("pt_day", "string"), Column("pt_hour", "string"))
+    location = (tmp_path / "events").as_uri()
+    keys = ("pt_day", "pt_hour")
+    catalog.create_table(EVENTS, CatalogTable(columns, format="parquet", location=location, partition_keys=keys))
+    yield hive_workspace
+    catalog.drop_database("grown", cascade=True)
 
 
 def turn(workspace: Workspace, folder: Path, more: str = "comment: of others", order: str = "partition-time") -> list[str] | str:
