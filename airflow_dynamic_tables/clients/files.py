@@ -123,6 +123,15 @@ def move_file(uri: str, target: str) -> None:
     system.mv(path, other)
 
 
+@as_os_errors()
+def copy_file(uri: str, target: str) -> None:
+    """Copy a file on the same file system, making its folders; by the store itself where it can."""
+    system, path = file_system(uri)
+    _, other = file_system(target)
+    system.makedirs(other.rpartition("/")[0], exist_ok=True)
+    system.cp_file(path, other)
+
+
 def list_files(uri: str) -> dict[str, Mapping[str, Any]]:
     """Data files below a folder: full URI to fsspec's info (``size``, and a time or tag of the last change).
 

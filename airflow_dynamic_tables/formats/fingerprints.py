@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.clients.files import fingerprint, is_settled
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.formats.commits import COMPACTION
 
 File = tuple[str, Mapping[str, object]]
 """Its name, and what its store or table says of it: size, and a time or tag of the last change where it could be rewritten."""
@@ -55,6 +59,33 @@ def _number(file: File) -> int:
     if made := _MERGED.fullmatch(name):
         return int(made[1], 16)
     return int.from_bytes(hashlib.sha256(f"{name}\0{told.get('size')}".encode()).digest()[:16])
+
+
+@dataclass(frozen=True, slots=True)
+class SameRows:
+    """What a compaction notes in a partition, or in a table that has none: which fingerprint its files stand for.
+
+    ``token`` is that of the compaction, ``of`` that of the version whose rows they are, which lay at ``location``. As long as
+    the files have the fingerprint ``after``, they are those of the compaction, and the rows those that had ``before``.
+    """
+
+    token: str
+    of: str
+    location: str
+    before: str
+    after: str
+
+    def to_parameter(self) -> str:
+        """As :meth:`read_in` reads it."""
+        return json.dumps(to_plain(self), sort_keys=True)
+
+    @classmethod
+    def read_in(cls, parameters: Mapping[str, str] | None) -> SameRows | None:
+        """The note in the parameters of a partition or table; ``None`` when there is none that can be read."""
+        try:
+            return from_plain(cls, json.loads((parameters or {})[COMPACTION]))
+        except (KeyError, ValueError):
+            return None
 
 
 def unsettled(files: Iterable[tuple[Mapping[str, str | None], File]], seen_at: datetime) -> tuple[str, ...]:

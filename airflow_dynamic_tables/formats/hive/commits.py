@@ -52,18 +52,19 @@ _BY_NAME = 1_000
 class Changes:
     """What a commit does to the partitions of a table: which get a folder, which become empty, which are not there yet.
 
-    ``replaced`` are the folders that they lead to before.
+    ``replaced`` are the folders that they lead to before, ``moved`` partitions as they are to be, only with other folders.
     """
 
     filled: Mapping[Values, Folder]
     emptied: frozenset[Values]
     missing: frozenset[Values]
     replaced: tuple[str, ...]
+    moved: tuple[Partition, ...] = ()
 
     @property
     def count(self) -> int:
         """How many partitions change."""
-        return len(self.filled) + len(self.emptied)
+        return len(self.filled) + len(self.emptied) + len(self.moved)
 
 
 class PartitionCommits:
@@ -133,7 +134,7 @@ class PartitionCommits:
 
     def _give_up(self, commit: Pending, stage: str) -> None:
         """Take back what says that a commit is under way, and drop what it added."""
-        self._withdraw(commit)
+        self._end(commit, is_version=False)
         self.clear(stage)
 
     def _tidy(self, commit: Pending, drop: Callable[[], None]) -> None:
@@ -162,14 +163,7 @@ class PartitionCommits:
 
     def complete(self, commit: Pending) -> None:
         """Record in the table that a commit landed; idempotent."""
-
-        def change(table: Table) -> bool:
-            if not self._is_pending(table, commit):
-                return False
-            tables.add_version(table, commit.version, commit.columns, commit.comment)
-            return True
-
-        self._change(change)
+        self._end(commit, is_version=commit.version.number > 0)
 
     def clear(self, stage: str) -> None:
         """Drop what a commit that is over left in its empty folder: partitions without rows, and guards."""
@@ -217,6 +211,7 @@ class PartitionCommits:
                 for values, folder in changes.filled.items()
             ),
             *(tables.partition(shape, values, empty, **mark) for values in changes.emptied),
+            *changes.moved,
             tables.partition(shape, commit.guard, empty, **mark, **{tables.GUARD: "true"}),
         ]
 
@@ -246,11 +241,14 @@ class PartitionCommits:
                 time.sleep(0.1 * 2**attempt)
         raise CommitUnknownError(f"The metastore does not fence off the commit under way on {self._path}; try again.")
 
-    def _withdraw(self, commit: Pending) -> None:
+    def _end(self, commit: Pending, *, is_version: bool) -> None:
         def change(table: Table) -> bool:
             if not self._is_pending(table, commit):
                 return False
-            tables.set_pending(table, None)
+            if is_version:
+                tables.add_version(table, commit.version, commit.columns, commit.comment)
+            else:
+                tables.set_pending(table, None)
             return True
 
         self._change(change)

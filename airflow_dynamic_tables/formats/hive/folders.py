@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hive_metastore.ttypes import Table
+from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.files import exists, list_files, plain_path
 from airflow_dynamic_tables.clients.metastore.tables import columns_of
@@ -15,9 +15,10 @@ from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
-from airflow_dynamic_tables.formats.fingerprints import File, fingerprints, schema_digest, unsettled
+from airflow_dynamic_tables.formats.fingerprints import File, SameRows, fingerprints, schema_digest, unsettled
 
 Folder = tuple[str, Mapping[str, str]]
 """Its URI without a slash at the end, and the partition that it is of; which is empty for an unpartitioned table."""
@@ -26,20 +27,45 @@ Files = Mapping[str, Mapping[str, Any]]
 """Files by their URIs, and what the store says of each."""
 
 
-def state(table: Table, version: str, folders: Collection[Folder], files: Files, seen_at: datetime | None = None) -> SourceState:
+def state(
+    table: Table,
+    version: str,
+    folders: Collection[Folder],
+    files: Files,
+    compacted: Mapping[str, SameRows],
+    seen_at: datetime | None = None,
+) -> SourceState:
     """What a table is like; a table that was dropped and made anew under the same name was made at another time.
 
     :param files: those of all folders, see :class:`Listing`.
+    :param compacted: see :func:`notes`; such a partition is like it was before.
     :param seen_at: a time before they were listed; left out where nobody changes a file in its place.
     """
+    partitions = folder_fingerprints(folders, files)
+    location = table.sd.location
+    for name, same in compacted.items():
+        if same.after == partitions.get(name):
+            partitions[name] = same.before
+            location = location if name else same.location
     return SourceState(
         version=version,
         identity=str(table.createTime) if table.createTime else None,
-        location=table.sd.location,
+        location=location,
         schema=schema_digest(spark_ddl(columns_of(table))),
-        partitions=fingerprints(by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()])),
+        partitions=partitions,
         unsettled=unsettled(by_partition(folders, files.items()), seen_at) if seen_at is not None else (),
     )
+
+
+def folder_fingerprints(folders: Collection[Folder], files: Files) -> dict[str, str]:
+    """A fingerprint of each partition, by its text: of where its folder is, and of the files in it."""
+    return fingerprints(by_partition(folders, [*((folder, {}) for folder, _ in folders), *files.items()]))
+
+
+def notes(partitions: Iterable[tuple[Mapping[str, str], Table | Partition]]) -> dict[str, SameRows]:
+    """What compactions noted in partitions, by the text of each; of an unpartitioned table that is empty."""
+    noted = ((describe(spec), SameRows.read_in(one.parameters)) for spec, one in partitions)
+    return {name: same for name, same in noted if same is not None}
 
 
 @dataclass(frozen=True, slots=True)

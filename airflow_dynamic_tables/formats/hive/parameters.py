@@ -8,6 +8,7 @@ All of it stands in parameters of the table::
     dynamic-tables.snapshot      the token of the current version
     dynamic-tables.version.<n>   what commit n recorded; the newest ones are kept
     dynamic-tables.pending       the commit that is under way, whoever makes it
+    dynamic-tables.compaction    the compaction that wrote the files, see ``fingerprints.SameRows``
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout, parted
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
-from airflow_dynamic_tables.formats.commits import NUMBER, TOKEN, fresh_until
+from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, fresh_until
+from airflow_dynamic_tables.formats.fingerprints import SameRows
 
 LOCATION = "dynamic-tables.location"
 VERSION = f"{NUMBER}."
@@ -68,7 +70,7 @@ ALL = -1
 class Pending:
     """A commit that is under way: the version it makes, and the partition that is there as long as it may still land.
 
-    ``count`` is how many partitions it changes, which says how long it may take.
+    ``count`` is how many partitions it changes, which says how long it may take. The version of a compaction, none, is 0.
     """
 
     version: Version
@@ -159,7 +161,7 @@ def _is_whole(table: Table, one: Table | Partition) -> bool:
     token = parameters.get(SNAPSHOT if one is table else TOKEN)
     if token is None:
         return left_in(table, one.sd.location) is not None or not is_below(one.sd.location, f"{root(table)}/{VERSIONS}")
-    stage = stage_of(root(table), token)
+    stage = stage_of(root(table), same.token if (same := SameRows.read_in(parameters)) and same.of == token else token)
     return is_read(one, stage) if one is table or ROWS in parameters else is_at(one.sd.location, f"{stage}/{EMPTY}")
 
 
@@ -285,7 +287,7 @@ def left_in(table: Table, location: str | None) -> str | None:
     return stage if stage != folder and stage.rpartition("/")[0] == f"{root(table)}/{VERSIONS}" else None
 
 
-_STATISTICS = ("numRows", "totalSize", "numFiles", "rawDataSize", "COLUMN_STATS_ACCURATE")
+_STATISTICS = ("numRows", "totalSize", "numFiles", "rawDataSize", "COLUMN_STATS_ACCURATE", COMPACTION)
 """Parameters about rows that a commit replaces."""
 
 _DESCRIPTOR = (

@@ -10,6 +10,7 @@ All of it lies below ``_versions``, where no engine looks for rows::
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +21,10 @@ from airflow_dynamic_tables.clients.files import Entry, exists, plain_path, read
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.formats.hive import parameters as tables
+
+log = logging.getLogger(__name__)
 
 _REPLACED = "_replaced.json"
 
@@ -48,8 +52,12 @@ def owners(entries: Iterable[Entry], location: str, before: datetime) -> dict[st
 
 
 def record(table: Table, version: Version) -> None:
-    """Write down, after a commit, which version it made."""
-    write_text(f"{_mark(table)}.json", json.dumps(to_plain(version), sort_keys=True))
+    """Write down, after a commit, which version it made; what is only a precaution fails no commit that landed."""
+    try:
+        write_text(f"{_mark(table)}.json", json.dumps(to_plain(version), sort_keys=True))
+    except (DynamicTableError, OSError):
+        name = f"{table.dbName}.{table.tableName}"
+        log.exception("Version %s of %s landed, but could not be recorded in its folder.", version.number, name)
 
 
 def undone(table: Table) -> Version | None:

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from hive_metastore.ttypes import Partition, Table
+
 from airflow_dynamic_tables.clients.files import fingerprint, is_settled
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, location_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
@@ -17,8 +19,8 @@ from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
-from airflow_dynamic_tables.formats.hive.folders import Files, Folder, by_partition, list_folders, state
+from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.folders import Files, Folder, by_partition, list_folders, notes, state
 from airflow_dynamic_tables.formats.hive.reading import reading
 from airflow_dynamic_tables.formats.news import News, why_another
 
@@ -84,15 +86,13 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
     columns = columns_of(table)
     keys = partition_keys_of(table)
     file_format, options = reading(path, table, columns)
+    partitions: dict[Values, Table | Partition] = {(): table}
     if keys:
-        partitions = {one: part.sd.location for one, part in PartitionCommits(store.metastore, path).partitions(table).items()}
-    else:
-        partitions = {(): location_of(table)}
-    folders = [
-        (file_uri(location).rstrip("/"), dict(zip(keys, values, strict=True)))
-        for values, location in partitions.items()
-        if location
-    ]
+        partitions = {**PartitionCommits(store.metastore, path).partitions(table)}
+    specs = {values: dict(zip(keys, values, strict=True)) for values in partitions}
+    locations = {values: one.sd.location if keys else location_of(table) for values, one in partitions.items()}
+    folders = [(file_uri(location).rstrip("/"), specs[values]) for values, location in locations.items() if location]
+    compacted = notes((specs[values], one) for values, one in partitions.items())
     seen_at = datetime.now(UTC)
     listing = list_folders(folders)
     names = (f"{partition_name(keys, tuple(spec.values()))}={folder}" for folder, spec in folders)
@@ -108,6 +108,6 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
         partition_keys=keys,
         options={**options, **source.options},
         parts=listing.parts if listing.only is None else (),
-        state=state(table, version, folders, listing.files, seen_at),
+        state=state(table, version, folders, listing.files, compacted, seen_at),
     )
     return binding, folders, listing.files

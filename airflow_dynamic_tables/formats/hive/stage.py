@@ -29,11 +29,10 @@ from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
     ConflictError,
-    DynamicTableError,
     StageRejectedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.commits import check_result, unknown, until_done
+from airflow_dynamic_tables.formats.commits import TOKEN, check_result, unknown, until_done
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
@@ -45,7 +44,10 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 60.0
 _PATIENCE_PER_PARTITION = 0.2
-"""Seconds that another commit of the same table may take before it is brought to its end, and more for each partition."""
+_PATIENCE_WITH_COMPACTIONS = 2.0
+"""Seconds that another commit of the same table may take before it is brought to its end, and more for each partition.
+Nobody waits for a compaction, so it has less.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,7 @@ class HiveStagedTable(StagedTable):
     def _committed(self, commit: _Commit) -> Version | None:
         """The version that was committed; ``None`` when the table is to be read again."""
         table = self._settled()
-        if version := tables.find(table, self._token):
-            return version
-        return self._attempt(table, commit)
+        return tables.find(table, self._token) or self._attempt(table, commit)
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`; where the table leads to the stage, it landed, whatever became of the parameters."""
@@ -167,7 +167,8 @@ class HiveStagedTable(StagedTable):
                 return table
             if pending.guard != watched:
                 watched = pending.guard
-                deadline = time.monotonic() + _PATIENCE + _PATIENCE_PER_PARTITION * pending.count
+                patience = _PATIENCE if pending.version.number else _PATIENCE_WITH_COMPACTIONS
+                deadline = time.monotonic() + patience + _PATIENCE_PER_PARTITION * pending.count
             if pending.version.token == self._token or time.monotonic() > deadline:
                 self._commits.settle(pending, tables.stage_of(tables.root(table), pending.version.token))
             else:
@@ -208,7 +209,10 @@ class HiveStagedTable(StagedTable):
             has_landed = self._commits.publish(table, pending, changes, self.begin()) if pending else self._alter(table, expected)
         except CatalogUnavailableError as error:
             return self._looked_up(error)
-        return self._recorded(table, version) if has_landed else None
+        if not has_landed:
+            return None
+        record(table, version)
+        return version
 
     def _check_lost(self, lost: Version, request: CommitRequest) -> None:
         """Tell of the version that this commit has to make up for, because somebody wrote back what they had read before it.
@@ -269,14 +273,6 @@ class HiveStagedTable(StagedTable):
             return False
         return True
 
-    def _recorded(self, table: Table, version: Version) -> Version:
-        """Keep beside the table which version it had; what is only a precaution fails no commit that landed."""
-        try:
-            record(table, version)
-        except (DynamicTableError, OSError):
-            log.exception("Version %s of %s landed, but could not be recorded in its folder.", version.number, self._path)
-        return version
-
     def _looked_up(self, error: CatalogUnavailableError) -> Version | None:
         """The version of a commit whose answer was lost, when it landed; ``None`` when it did not and no longer can.
 
@@ -297,4 +293,5 @@ class HiveStagedTable(StagedTable):
         lost = undone(table) if one is not None else None
         if one is None or (lost is not None and lost.token == self._token):
             return lost
-        return Version(tables.number_of(one), self._token, self._token, None, tables.changed_at(one))
+        number = tables.number_of(one) if (one.parameters or {}).get(TOKEN) == self._token else 0
+        return Version(number, self._token, self._token, None, tables.changed_at(one))

@@ -20,12 +20,15 @@ from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError,
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.data_files import read_rows
+from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
-from airflow_dynamic_tables.formats.hive.folders import list_folders, state
+from airflow_dynamic_tables.formats.hive.compaction import looking
+from airflow_dynamic_tables.formats.hive.compaction.stage import CompactableStage
+from airflow_dynamic_tables.formats.hive.folders import list_folders, notes, state
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
 from airflow_dynamic_tables.formats.hive.records import undone
-from airflow_dynamic_tables.formats.hive.stage import HiveStagedTable
+from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 
 class HiveTable(LakeTable):
@@ -39,9 +42,9 @@ class HiveTable(LakeTable):
         self._path = path
         self._format = file_format
 
-    def stage(self, token: str) -> HiveStagedTable:
+    def stage(self, token: str) -> CompactableStage:
         """See :meth:`LakeTable.stage`."""
-        return HiveStagedTable(self._metastore, self._path, self._format, token)
+        return CompactableStage(self._metastore, self._path, self._format, token)
 
     def folder(self) -> str | None:
         """See :meth:`LakeTable.folder`."""
@@ -62,7 +65,7 @@ class HiveTable(LakeTable):
         table = tables.load(self._metastore, self._path)
         versions = tables.versions(table)
         pending = tables.pending(table)
-        if pending is not None and PartitionCommits(self._metastore, self._path).landed(pending):
+        if pending is not None and pending.version.number and PartitionCommits(self._metastore, self._path).landed(pending):
             versions.append(pending.version)
         return versions
 
@@ -89,7 +92,7 @@ class HiveTable(LakeTable):
             base_path=listing.only.base_path if listing.only is not None and keys else None,
             partition_keys=keys,
             parts=listing.parts if listing.only is None else (),
-            state=state(seen.table, seen.version.snapshot, list(seen.folders.items()), listing.files),
+            state=state(seen.table, seen.version.snapshot, list(seen.folders.items()), listing.files, seen.compacted),
         )
 
     def snapshot(self) -> str:
@@ -122,6 +125,19 @@ class HiveTable(LakeTable):
         first = read_rows(files, format_of(seen.table), rows)
         return [{column.name: row.get(column.name) for column in seen.columns} for row in first]
 
+    def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
+        """See :meth:`LakeTable.scattered`."""
+        return looking.scattered(self._metastore, self._path, self._format, limits, is_cheap=is_cheap)
+
+    def count_files(self, limits: Limits) -> list[PartitionFiles]:
+        """See :meth:`LakeTable.count_files`."""
+        table = tables.load(self._metastore, self._path)
+        if table is None:
+            raise TableNotFoundError(f"Table {self._path} is not in the Hive metastore.")
+        if why := looking.why_not(table, self._format):
+            raise UnsupportedError(f"{self._path} {why}, so it is not compacted.")
+        return looking.count_files(table, looking.partitions_of(self._metastore, self._path, table), limits)
+
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""
         return delete_orphans(self._metastore, self._path, before, held)
@@ -152,7 +168,8 @@ class HiveTable(LakeTable):
             folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
             # What stays torn was moved by somebody else, who counted no rows.
             rows = tuple(None if one.sd.location in torn else one.parameters.get(tables.ROWS) for one in held.values())
-            return _Seen(table, version, _columns(table, version), folders, rows)
+            compacted = notes((dict(zip(keys, values, strict=True)), one) for values, one in held.items())
+            return _Seen(table, version, _columns(table, version), folders, rows, compacted)
         else:
             raise ConflictError(f"{self._path} was changed {ATTEMPTS} times while it was looked at; try again.")
         raise TableNotFoundError(f"Table {self._path} in the Hive metastore does not exist or has no version yet.")
@@ -160,20 +177,21 @@ class HiveTable(LakeTable):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One version of a table: its folders with the partition each is of, and their rows if somebody counted them."""
+    """One version of a table: its folders with the partition each is of, their rows if somebody counted them, their notes."""
 
     table: Table
     version: Version
     columns: tuple[Column, ...]
     folders: Mapping[str, Mapping[str, str]]
     rows: tuple[str | None, ...]
+    compacted: Mapping[str, SameRows]
 
 
 def _version(table: Table, parts: Collection[Table | Partition]) -> Version | None:
     """The version of what a table and its partitions lead to: the commit that is under way may have landed already."""
     versions = tables.versions(table)
     pending = tables.pending(table)
-    if pending is not None and any(tables.is_of(table, one, pending.version.token) for one in parts):
+    if pending is not None and pending.version.number and any(tables.is_of(table, one, pending.version.token) for one in parts):
         return pending.version
     if not table.partitionKeys:
         last = next(reversed(versions), None)

@@ -18,11 +18,14 @@ LIMITS = Limits(many=MANY)
 SMALL = {"1": list(range(MANY + 1)), "2": [7, 8]}
 
 
-compacting = pytest.mark.parametrize("bench", ["iceberg/sqlite"], indirect=True)
+compacting = pytest.mark.parametrize(
+    "bench", ["iceberg/sqlite", pytest.param("parquet/derby", marks=pytest.mark.metastore)], indirect=True
+)
 not_compacting = pytest.mark.parametrize(
     ("bench", "why"),
     [
         ("toy/folder", "keeps no version while files are replaced"),
+        pytest.param("orc/postgres", "what Spark notes of their types", marks=[pytest.mark.metastore, pytest.mark.postgres]),
     ],
     indirect=["bench"],
 )
