@@ -22,15 +22,12 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import bind
-from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.jobs import refresh
-from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
 
 DATABASE = "others"
@@ -47,22 +44,9 @@ def database(plain_spark: PlainSpark) -> Iterator[None]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, hive_metastore: HiveMetastore) -> Iterator[Workspace]:
-    """A ``sql`` catalog ``lake`` to write into, and the metastore as catalog ``hms`` to read from."""
-    file = tmp_path / "catalogs.yaml"
-    file.write_text(
-        "catalogs:\n- {name: lake, type: sql}\n"
-        f"- {{name: hms, type: hive, default-database: {DATABASE}, connection-params: {{uri: '{hive_metastore.uri}'}}}}\n"
-    )
-    with open_workspace(Settings(f"sqlite:///{tmp_path}/state.db", f"file://{tmp_path}/warehouse", file)) as opened:
-        upgrade(opened)
-        yield opened
-
-
-@pytest.fixture
-def catalog(workspace: Workspace) -> HiveCatalog:
+def catalog(hive_workspace: Workspace) -> HiveCatalog:
     """The metastore as our catalog."""
-    found = workspace.catalogs.get("hms")
+    found = hive_workspace.catalogs.get("hms")
     assert isinstance(found, HiveCatalog)
     return found
 
@@ -111,29 +95,31 @@ TABLES = {
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", TABLES)
 def test_our_job_reads_what_plain_spark_reads(
-    kind: str, workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path
+    kind: str, hive_workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path
 ) -> None:
     plain_spark.sql(f"USE {DATABASE}")
     plain_spark.sql(TABLES[kind])
-    assert read(spark, bound(workspace, tmp_path)) == []
+    assert read(spark, bound(hive_workspace, tmp_path)) == []
     plain_spark.sql(
         "INSERT INTO t VALUES (1, 'a;b', 1.50, '2024-01-01', 3), (2, NULL, NULL, '2024-01-01', 4), (3, 'ü', -2, 'a/b=c d%', 3)"
     )
     if kind != "Hive text":  # where Spark takes Hive's name of null for a text
         plain_spark.sql("INSERT INTO t VALUES (4, 'null key', 0, NULL, 5)")
-    binding = bound(workspace, tmp_path)
+    binding = bound(hive_workspace, tmp_path)
     found = read(spark, binding)
     assert ordered(found) == ordered(plain_spark.sql("SELECT * FROM t"))
     assert [*found[0]] == [*plain_spark.sql("SELECT * FROM t LIMIT 1")[0]]
     assert found[0]["hh"].__class__ is int
     assert (binding.parts, binding.base_path) == ((), f"{binding.files[0].partition('/ds=')[0]}")
-    assert bound(workspace, tmp_path).version == binding.version
+    assert bound(hive_workspace, tmp_path).version == binding.version
     plain_spark.sql("INSERT INTO t VALUES (5, 'new', 0, '2024-01-01', 3)")
-    assert bound(workspace, tmp_path).version != binding.version
+    assert bound(hive_workspace, tmp_path).version != binding.version
 
 
 @pytest.mark.spark
-def test_partitions_may_lie_anywhere(workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path) -> None:
+def test_partitions_may_lie_anywhere(
+    hive_workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path
+) -> None:
     plain_spark.sql(f"USE {DATABASE}")
     plain_spark.sql("CREATE TABLE t (id int) PARTITIONED BY (ds string, n int) STORED AS PARQUET")
     plain_spark.sql("INSERT INTO t VALUES (1, '1', 1), (2, '2', 1)")
@@ -141,7 +127,7 @@ def test_partitions_may_lie_anywhere(workspace: Workspace, spark: SparkSession, 
         plain_spark.sql(f"ALTER TABLE t ADD PARTITION (ds='{number}', n=1) LOCATION '{tmp_path}/{place}'")
         plain_spark.sql(f"INSERT INTO t PARTITION (ds='{number}', n=1) VALUES ({number})")
     plain_spark.sql(f"ALTER TABLE t ADD PARTITION (ds='5', n=2) LOCATION '{tmp_path}/missing'")
-    binding = bound(workspace, tmp_path)
+    binding = bound(hive_workspace, tmp_path)
     assert len(binding.parts) == 3
     assert (
         binding
@@ -156,24 +142,24 @@ def test_partitions_may_lie_anywhere(workspace: Workspace, spark: SparkSession, 
 
 @pytest.mark.spark
 def test_a_refresh_reads_from_the_metastore(
-    workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path
+    hive_workspace: Workspace, spark: SparkSession, plain_spark: PlainSpark, tmp_path: Path
 ) -> None:
     plain_spark.sql(f"CREATE TABLE {DATABASE}.t STORED AS ORC AS SELECT id, id * 2 AS twice FROM range(5)")
     made = request_(tmp_path, f"SELECT id, twice FROM hms.{DATABASE}.t WHERE id < 3")
-    version = run(workspace, made, lambda plan: refresh(spark, plan))
+    version = run(hive_workspace, made, lambda plan: refresh(spark, plan))
     assert isinstance(version, Version)
     assert version.sources[f"hms.{DATABASE}.t"].startswith("files:")
-    rows = sample(workspace, made.table.identifier, 10)
+    rows = sample(hive_workspace, made.table.identifier, 10)
     assert sorted(row["twice"] for row in rows) == [0, 2, 4]
 
 
 def test_what_cannot_be_read_as_files_is_refused(
-    workspace: Workspace, catalog: HiveCatalog, plain_spark: PlainSpark, tmp_path: Path
+    hive_workspace: Workspace, catalog: HiveCatalog, plain_spark: PlainSpark, tmp_path: Path
 ) -> None:
     with pytest.raises(TableNotFoundError, match=rf"{DATABASE}\.t does not exist in catalog hms"):
-        bound(workspace, tmp_path)
+        bound(hive_workspace, tmp_path)
     with pytest.raises(ConfigurationError, match="catalog lake is not of type hive"):
-        bound(workspace, tmp_path, "lake")
+        bound(hive_workspace, tmp_path, "lake")
     for statement, words in (
         ("CREATE VIEW t AS SELECT 1 AS one", "is a view"),
         ("CREATE TABLE t (a map<int,int>) STORED AS TEXTFILE", "column 'a' of a text table is nested"),
@@ -183,7 +169,7 @@ def test_what_cannot_be_read_as_files_is_refused(
         plain_spark.sql(f"USE {DATABASE}")
         plain_spark.sql(statement)
         with pytest.raises(UnsupportedError, match=words):
-            bound(workspace, tmp_path)
+            bound(hive_workspace, tmp_path)
         catalog.drop_table(ObjectPath(DATABASE, "t"))
 
 
