@@ -22,7 +22,7 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py
 
-test: check  ## everything that must be green, about 15 minutes
+test: check  ## everything that must be green, about half an hour
 	$(PYTEST)
 
 quick: check  ## for use while writing: check, and the tests without Spark and servers, less than 2 minutes
