@@ -1,7 +1,10 @@
 """Stands in for airflow: only parses the command line, with Airflow's own parser."""
 
-import sys
+from collections.abc import Sequence
 
 from airflow.cli.cli_parser import get_parser
 
-get_parser().parse_args(sys.argv[1:])
+
+def check(arguments: Sequence[str]) -> None:
+    """Parse a command line; it exits with 2 when it cannot be parsed."""
+    get_parser().parse_args(arguments)

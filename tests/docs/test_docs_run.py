@@ -2,7 +2,8 @@
 
 YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make``, ``airflow``, ``pytest``
 and ``pre-commit`` are stood in for by programs that only check what they are told: targets exist, tests are found. Text blocks
-are not run.
+are not run. ``dynamic-tables``, unless it starts Spark, and all that needs Airflow or pytest run in processes that have imported
+it already.
 """
 
 import os
@@ -10,6 +11,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,24 +19,47 @@ import pytest
 
 from airflow_dynamic_tables.cli.arguments import Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from tests.support.metastore import HiveMetastore
+from tests.support.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+)\n")
+_CACHE = "DYNAMIC_TABLES_CACHE"
+_NEEDS_AIRFLOW = re.compile(r"^from airflow", re.MULTILINE)
+_WITH_AIRFLOW = "python-with-airflow"
+_WARM = "dynamic-tables-warm"
+_CHECKS = ("tests.docs.check_airflow", "tests.docs.check_pytest")  # what they import, nothing else here needs
 _METASTORE = "thrift://metastore:9083"
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 STAND_INS = {
-    "dynamic-tables": 'exec {python} -m airflow_dynamic_tables.cli.main "$@"',
+    # What starts Spark is a process as users have it.
+    "dynamic-tables": f"""case "$1" in
+refresh|spark) exec {{python}} -m airflow_dynamic_tables.cli.main "$@" ;;
+*) exec {_WARM} "$@" ;;
+esac""",
     "make": 'exec /usr/bin/env -S PATH="$REAL_PATH" make -n -C {root} "$@"',
     "pip": 'exec {python} {here}/check_pip.py {root} "$@"',
-    "airflow": 'exec {python} {here}/check_airflow.py "$@"',
-    "pytest": 'cd {root} && exec {python} -m pytest --collect-only -q "$@"',
     "pre-commit": 'exec {python} {here}/check_pre_commit.py {root} "$@"',
 }
+
+COMMANDS_IMPORT = (
+    "airflow_dynamic_tables.catalog.hive.catalog",
+    "airflow_dynamic_tables.catalog.sql.catalog",
+    *(f"airflow_dynamic_tables.cli.commands.{name}" for name in ("catalogs", "comparing", "definitions", "refresh", "tables")),
+    "airflow_dynamic_tables.definitions.queries.parsing",
+    "airflow_dynamic_tables.definitions.reading",
+    "airflow_dynamic_tables.formats.hive.table",
+    *(f"airflow_dynamic_tables.formats.iceberg.{name}" for name in ("orphans", "reading", "stage", "table")),
+    "pyiceberg.avro.decoder_fast",
+    "rich.table",
+)
+"""What commands import as late as they may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +95,44 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def warm_programs() -> Iterator[dict[str, str]]:
+    """The texts of programs: one is what users call, two stand in, and one runs Python files that need Airflow."""
+    with warm_python(*COMMANDS_IMPORT) as ours, warm_python("airflow_dynamic_tables.dag_factory", *_CHECKS) as airflows:
+        yield {
+            _WARM: ours.program("airflow_dynamic_tables.cli.main.main"),
+            "airflow": airflows.program(f"{_CHECKS[0]}.check"),
+            "pytest": airflows.program(f"{_CHECKS[1]}.check"),
+            _WITH_AIRFLOW: airflows.program("tests.support.warm_python.run_file"),
+        }
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The answers of Spark's parser to all queries, in the cache: every ``validate`` would start Java for its own."""
+    spark = SparkParser.installed()
+    if spark is None:
+        return
+    folder = tmp_path_factory.mktemp("parsed")
+    with spark:
+        for number, block in enumerate(block for page in PAGES for block in _blocks(page) if block.language == "yaml"):
+            file = folder / f"{number}.yaml"
+            file.write_text(block.text)
+            load_sound_definitions(file, spark=spark)
+
+
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path, warm_programs: dict[str, str], parsed: None) -> dict[str, str]:  # noqa: ARG001 - it must be there
     """An environment whose PATH begins with the stand-ins, and whose state is in the folder."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, line in STAND_INS.items():
+    here = Path(__file__).parent
+    lines = {name: line.format(python=sys.executable, root=ROOT, here=here) for name, line in STAND_INS.items()}
+    for name, text in {**{name: f"#!/bin/bash\n{line}\n" for name, line in lines.items()}, **warm_programs}.items():
         program = bin_ / name
-        program.write_text(f"#!/bin/bash\n{line.format(python=sys.executable, root=ROOT, here=Path(__file__).parent)}\n")
+        program.write_text(text)
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DYNAMIC_TABLES_")}
+    kept = {name: value for name, value in os.environ.items() if name == _CACHE or not name.startswith("DYNAMIC_TABLES_")}
     return {
         **kept,
         "PATH": f"{bin_}:{kept['PATH']}",
@@ -106,7 +159,7 @@ def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str
         elif block.language == "python":
             file = block.file(project)
             compile(block.text, str(file), "exec")
-            _run([sys.executable, str(file)], project, environment)
+            _run([_WITH_AIRFLOW if _NEEDS_AIRFLOW.search(block.text) else sys.executable, str(file)], project, environment)
         elif block.language == "shell":
             _run(["bash", "-euo", "pipefail", "-c", block.text], project, environment)
         else:
