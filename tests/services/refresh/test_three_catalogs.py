@@ -43,7 +43,13 @@ catalogs:
   - {name: gone, type: jdbc, connection-params: {url: 'postgresql://me@127.0.0.1:1/gone'}}
 """
 TABLES = """
-defaults: {spark: {jars: DRIVER, conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 1}}}
+defaults:
+  spark:
+    jars: DRIVER
+    conf:
+      spark.ui.enabled: false
+      spark.sql.shuffle.partitions: 1
+      spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 sources:
   - {name: shop.shop.`crm.orders`, format: jdbc, options: {partitionColumn: id, numPartitions: 2}}
   - {name: gone.gone.orders, format: jdbc}

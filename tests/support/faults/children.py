@@ -19,6 +19,7 @@ PROCESSES.set_forkserver_preload(
         "pytest",
         "rich.console",
         "rich.table",
+        "s3fs",
         "airflow_dynamic_tables.catalog.sql.catalog",
         "airflow_dynamic_tables.definitions.queries.parsing",
         "airflow_dynamic_tables.definitions.reading",
