@@ -46,7 +46,7 @@ def folder_name(number: int, run: str) -> str:
 def number_of(folder: str) -> int | None:
     """The number of the feed that a folder is of; ``None`` when it is of none."""
     number, dash, _ = folder.partition("-")
-    return int(number) if dash and number.isdecimal() else None
+    return int(number) if dash and number.isdecimal() and "/" not in folder else None
 
 
 def entry_name(number: int) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
+from pyspark.sql.types import StructType
 
+from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.readers import schema_of
@@ -32,5 +35,11 @@ def _files(spark: SparkSession, source: SourceBinding) -> DataFrame:
     schema = schema_of(source)
     if schema is None or source.base_path is None:
         raise ValueError(f"source {source.identifier} needs a folder and a schema to be read as a stream")
-    reader = spark.readStream.format(source.format).options(**source.options).options(**EVERY_FILE).schema(schema)
-    return reader.load(exactly(source.base_path))
+    reader = spark.readStream.format(source.format).options(**source.options).options(**EVERY_FILE)
+    if not source.partition_keys:
+        reader = reader.option("recursiveFileLookup", "true")  # what lies in folders of it is read by a batch, too
+    # Spark goes by the places of columns, and puts partition keys at the end once it has seen a partition.
+    keys = [schema[key] for key in source.partition_keys]
+    keys_last = StructType([*(field for field in schema.fields if field not in keys), *keys])
+    frame = reader.schema(keys_last).load(exactly(source.base_path))
+    return frame.select(*(F.col(quote(name)) for name in schema.names))

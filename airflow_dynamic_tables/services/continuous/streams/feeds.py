@@ -6,18 +6,20 @@ What was read of a table stands in the newest feed that its log has, and nowhere
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import list_entries, plain_path, read_text, write_text
-from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.streaming.feeds import (
     FEED_FILE,
     LOG,
+    ROWS,
     LoggedFile,
     entry_name,
     folder_name,
@@ -27,11 +29,11 @@ from airflow_dynamic_tables.core.streaming.feeds import (
 )
 from airflow_dynamic_tables.services.continuous.streams.sources import Look
 
+_KEPT = 20
+"""How many feeds are told of: many more than may come between the plan of a batch and its commit."""
+
 _LISTEN = 1.0
 """Seconds between two looks whether the job has taken a feed."""
-
-_CLAIMS = 100
-"""How many looks are remembered: more than there are while a batch is written."""
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +71,7 @@ class TableFeeds:
         self._looked_at: float | None = None
         self._listened_at: float | None = None
         self._waiting = ""
-        self._claims: list[tuple[datetime, datetime]] = []
-
-    @property
-    def version(self) -> str | None:
-        """The version of the table that was read last; ``None`` before the first feed."""
-        return self._read.version if self._read is not None else None
+        self._seen_at: datetime | None = None
 
     def turn(self) -> str:
         """Offer what is new, if it is time to look and the job has taken what was offered before.
@@ -105,18 +102,16 @@ class TableFeeds:
             folder = f"{self._place.folder}/{folder_name(self._offered, self._place.run)}"
             write_text(f"{folder}/{FEED_FILE}", Feed(news.binding, seen_at).to_json(), private=self._place.private)
         elif not news.waiting:
-            self._claim(seen_at, seen_at)
+            self._seen_at = seen_at
         return ""
 
-    def fresh_up_to(self, planned_at: datetime) -> datetime | None:
-        """Up to when a batch that was planned then has all rows of the table; ``None`` when there is no feed yet."""
+    def read_by(self, number: int, planned_at: datetime) -> Feed:
+        """The newest feed that a batch has; it was seen at the last look before the batch was planned that found nothing more."""
         self._take_over()
-        oldest = self._claims[0][1] if self._claims else None
-        return max((seen_at for since, seen_at in self._claims if since <= planned_at), default=oldest)
-
-    def _claim(self, since: datetime, seen_at: datetime) -> None:
-        """Remember that what is planned from some time on has all that was there at another."""
-        self._claims = [*self._claims, (since, seen_at)][-_CLAIMS:]
+        _, feed = self._logged(number)
+        if number != self._number or self._seen_at is None or self._seen_at > planned_at:
+            return feed
+        return replace(feed, seen_at=self._seen_at)
 
     def _take_over(self) -> str:
         """Learn from the log which feed counts; also that of an earlier run.
@@ -130,49 +125,69 @@ class TableFeeds:
         if number == self._number:
             return ""
         try:
-            files = read_entry(read_text(f"{self._place.folder}/{LOG}/{entry_name(number)}"))
-            feed = Feed.from_json(read_text(f"{self._place.folder}/{files[-1].folder}/{FEED_FILE}"))
+            files, feed = self._logged(number)
         except (FileNotFoundError, ValueError) as error:
             return f"{self._name}: what was read of it is not known any more ({error})"
         self._number = number
         self._read = feed.source.state
-        self._claim(self._now(), feed.seen_at)
+        self._seen_at = None
         self._forget(number, files, listed)
         return ""
 
+    def _logged(self, number: int) -> tuple[tuple[LoggedFile, ...], Feed]:
+        """What the log says of a feed, and the feed."""
+        files = read_entry(read_text(f"{self._place.folder}/{LOG}/{entry_name(number)}"))
+        return files, Feed.from_json(read_text(f"{self._place.folder}/{files[-1].folder}/{FEED_FILE}"))
+
     def _forget(self, number: int, files: tuple[LoggedFile, ...], listed: list[str]) -> None:
-        """Delete the copies that every batch is done with, and entries that nobody reads any more."""
+        """Delete the copies that every batch is done with, and what tells of feeds so old that no batch is about them."""
         oldest = min(file.number for file in files)
         root = plain_path(self._place.folder)
-        inside = (entry for entry in list_entries(self._place.folder) if entry.is_folder)
-        names = {entry.path[len(root) + 1 :] for entry in inside}
+        names = {entry.path[len(root) + 1 :] for entry in list_entries(self._place.folder) if entry.is_folder}
         for name in names:
             feed = number_of(name)
-            if feed is not None and feed < oldest:
+            if feed is not None and feed < oldest and feed <= number - _KEPT:
                 delete_folder(self._place.folder, f"{self._place.folder}/{name}")
+            elif feed is not None and feed < oldest and f"{name}/{ROWS}" in names:
+                delete_folder(self._place.folder, f"{self._place.folder}/{name}/{ROWS}")
         for name in listed:
             entry = newest((name,))
-            if entry is not None and entry < number - 1:
+            if entry is not None and entry < oldest and entry <= number - _KEPT:
                 delete_folder(self._place.folder, f"{self._place.folder}/{LOG}/{name}")
 
 
 class StreamFeeds:
-    """The feeds of all tables that a stream reads, by their views."""
+    """The feeds of all tables that a stream reads, by their views.
 
-    def __init__(self, by_view: Mapping[str, TableFeeds]) -> None:
+    :param whole: views of those that are read by whole partitions: with a batch the ledger records which ones.
+    """
+
+    def __init__(self, by_view: Mapping[str, TableFeeds], whole: Collection[str] = ()) -> None:
         self._by_view = by_view
+        self._whole = whole
 
     def turn(self) -> str:
         """See :meth:`TableFeeds.turn`."""
         return next(filter(None, (feeds.turn() for feeds in self._by_view.values())), "")
 
-    def fresh_up_to(self, planned_at: datetime) -> datetime:
-        """Up to when a batch that was planned then has all rows of every table."""
-        known = (feeds.fresh_up_to(planned_at) for feeds in self._by_view.values())
-        return min((time for time in known if time is not None), default=planned_at)
+    def read_by(self, noted: str, planned_at: datetime) -> dict[str, Feed]:
+        """The newest feed of each table that a batch has, by view.
 
-    def read_by(self, plan: RefreshPlan) -> RefreshPlan:
+        :param noted: what Spark has noted of the files of the batch, and of those before.
+        """
+        feeds: dict[str, Feed] = {}
+        for view, table in self._by_view.items():
+            numbers = re.findall(rf"/feeds/{re.escape(view)}/(\d+)-", noted)
+            if numbers:
+                feeds[view] = table.read_by(max(map(int, numbers)), planned_at)
+        return feeds
+
+    def bound(self, plan: RefreshPlan, read: Mapping[str, Feed]) -> RefreshPlan:
         """A plan whose sources have the versions that were read."""
-        versions = {view: feeds.version for view, feeds in self._by_view.items()}
-        sources = (replace(source, version=versions.get(source.view) or source.version) for source in plan.sources)
-        return replace(plan, sources=tuple(sources))
+        return replace(plan, sources=tuple(self._bound(source, read.get(source.view)) for source in plan.sources))
+
+    def _bound(self, source: SourceBinding, feed: Feed | None) -> SourceBinding:
+        state = feed.source.state if feed is not None else None
+        if state is None:
+            return source
+        return replace(source, version=state.version, state=state if source.view in self._whole else None)

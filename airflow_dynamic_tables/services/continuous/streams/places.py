@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import CatalogView
@@ -19,6 +21,9 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 STREAMS = "_streams"
 """Folder in that of a table; what lies in it is no data to Spark, Hive and Iceberg, and nobody's orphan."""
+
+
+_PATTERN_SIGNS = frozenset("{}[]*?\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,18 @@ class Place:
         """Whether Spark has noted what a batch of it reads."""
         return bool(self._offsets(stream))
 
+    def noted(self, stream: Stream, batch: int) -> str:
+        """What Spark has noted of the files that it read up to a batch, or of the last of them; text with their URIs."""
+        _, _, *offsets = read_text(f"{self.checkpoint(stream)}/offsets/{batch}").splitlines()
+        noted: list[str] = []
+        for number, line in enumerate(offsets):
+            offset = json.loads(line) if line.startswith("{") else {}
+            last = offset.get("logOffset")
+            for name in (f"{last}", f"{last}.compact") if last is not None else ():
+                with suppress(FileNotFoundError):
+                    noted.append(read_text(f"{self.checkpoint(stream)}/sources/{number}/{name}"))
+        return "\n".join(noted)
+
     def feeds(self, stream: Stream) -> str:
         """Where the feeds of its tables lie, in a folder for each view."""
         return f"{self.of(stream)}/feeds"
@@ -146,6 +163,15 @@ def _agrees(offsets: Mapping[int, str], position: StreamPosition) -> bool:
         text = read_text(offsets[position.batch])
         return hashlib.sha256(text.encode()).hexdigest() == position.offsets
     return bool(offsets) and min(offsets) > position.batch
+
+
+def named_like_a_pattern(noted: str) -> str | None:
+    """A file that has signs of a pattern in its name, of those that Spark has noted; ``None`` when none has.
+
+    Spark 4.2 reads all files of a batch once more for each such file (SPARK-58518).
+    """
+    files = (unquote(str(json.loads(line).get("path", ""))) for line in noted.splitlines() if line.startswith("{"))
+    return next((file for file in files if not _PATTERN_SIGNS.isdisjoint(file)), None)
 
 
 def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> Progress | None:

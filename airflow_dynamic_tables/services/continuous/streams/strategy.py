@@ -20,12 +20,12 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
-from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError
+from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
-from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream
+from airflow_dynamic_tables.services.continuous.streams.places import Place, Stream, named_like_a_pattern
 from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, stream_plan
 from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
@@ -115,6 +115,7 @@ class Streaming:
         """What finds what is new in the tables that a stream reads."""
         work = self.work
         by_view: dict[str, TableFeeds] = {}
+        whole: set[str] = set()
         for source in plan.sources:
             identifier = TableIdentifier.parse(source.identifier)
             declared = work.sources.get(identifier)
@@ -127,7 +128,8 @@ class Streaming:
                 private = work.workspace.settings.private_files
                 place = FeedPlace(folder, self._stream.run, self._place.has_begun(self._stream), private)
                 by_view[source.view] = TableFeeds(source.identifier, place, look, interval, work.workspace.now)
-        return StreamFeeds(by_view)
+                whole |= {source.view} if mark is not None else set()
+        return StreamFeeds(by_view, whole)
 
     @property
     def _interval(self) -> float:
@@ -152,7 +154,7 @@ class Streaming:
             return self._begin_anew(f"{what} is older than what the table has of it")
         if follows is None and not self._is_first(asked.batch):
             return self._begin_anew("something else than the stream changed the table")
-        request = self._request(asked, StreamBatch(self._feeds.read_by(job.plan), position, follows))
+        request = self._request(asked, StreamBatch(job.plan, position, follows))
         outcome = run(self.work.workspace, request, self._written, self.work.stop_job)
         if isinstance(outcome, Skipped):
             return self._skipped(job, asked, outcome)
@@ -174,14 +176,20 @@ class Streaming:
         work = self.work
         # Spark notes the time after it has looked for files, so one that came in between may not be among them.
         time_read = work.workspace.now() - timedelta(seconds=asked.age + self._interval)
+        noted = self._place.noted(self._stream, asked.batch)
+        if file := named_like_a_pattern(noted):
+            self._place.forget()  # what this one has noted it would read again
+            signs = "has signs of a pattern in its name ({}[]*?\\)"
+            raise UnsupportedError(f"{file} {signs}, and Spark's streams read other files twice then; rename it.")
+        read = self._feeds.read_by(noted, time_read)
         return RefreshRequest(
             table=work.table,
             sources=work.sources,
-            schedule_time=self._feeds.fresh_up_to(time_read).replace(microsecond=0),
+            schedule_time=min([time_read, *(feed.seen_at for feed in read.values())]).replace(microsecond=0),
             token=str(uuid4()),
             owner=work.owner,
             is_reported=True,
-            batch=batch,
+            batch=replace(batch, plan=self._feeds.bound(batch.plan, read)),
         )
 
     def _written(self, plan: RefreshPlan) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.core.refresh.plan import Feed, SourceBinding
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.refresh.plan import Feed, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.streaming.feeds import LoggedFile, write_entry
 from airflow_dynamic_tables.formats.news import News
@@ -51,6 +52,13 @@ class Table:
         return Feed.from_json((self.folder / f"{number}-{run}/feed.json").read_text()).source.files
 
 
+def plan_of(view: str) -> RefreshPlan:
+    """The plan of a stream that reads the table."""
+    source = SourceBinding("t", view, "parquet", "stream", is_fed=True)
+    action = RefreshAction.ADD
+    return RefreshPlan("r", "a.b.c", datetime(2024, 1, 1, tzinfo=UTC), action, "", "", "", "", "parquet", True, sources=(source,))
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "feeds")
@@ -84,8 +92,13 @@ def test_copies_go_when_the_log_does_not_name_them_any_more(table: Table) -> Non
         table.files.append(f"more {number}")
         table.publish(number, "r", [number - 1] if number == 1 else [])
         assert feeds.turn() == ""
-    assert sorted(path.name for path in table.folder.glob("*-r")) == ["2-r", "3-r"]
-    assert sorted(path.name for path in table.folder.glob("_spark_metadata/*")) == ["1.compact", "2.compact"]
+    assert sorted(path.parent.name for path in table.folder.glob("*/rows")) == ["2-r"]
+    for number in range(3, 24):
+        table.publish(number, "r")
+        table.files.append(f"more {number}")
+        assert feeds.turn() == ""
+    assert len(list(table.folder.glob("*-r"))) == 21, "what tells of them stays a little longer"
+    assert len(list(table.folder.glob("_spark_metadata/*"))) == 20
 
 
 @pytest.mark.parametrize("lost", ["_spark_metadata/0.compact", "0-r/feed.json"])
@@ -110,18 +123,31 @@ def test_a_table_that_was_changed_ends_the_stream(table: Table, caplog: pytest.L
     assert feeds.turn() == "t: a file is gone"
 
 
-def test_a_batch_is_as_fresh_as_the_look_that_found_its_rows(table: Table) -> None:
-    feeds = StreamFeeds({"t": table.feeds("r")})
+def noted(*numbers: int) -> str:
+    """What Spark notes of feeds."""
+    return "v1\n" + "\n".join(f'{{"path":"file:/x/feeds/t/{number}-r/rows/part-0"}}' for number in numbers)
+
+
+def test_a_batch_has_what_spark_noted_and_is_as_fresh_as_the_look_that_found_it(table: Table) -> None:
+    feeds = StreamFeeds({"t": table.feeds("r")}, {"t"})
     began = table.clock
     assert feeds.turn() == ""
     table.publish(0, "r")
-    table.clock += timedelta(minutes=10)  # copying took so long
-    assert feeds.fresh_up_to(table.clock) == began
-    table.clock += timedelta(minutes=1)
     assert feeds.turn() == "", "there is nothing new"
-    assert feeds.fresh_up_to(table.clock) == table.clock
-    table.files.append("b")
-    nothing_new = table.clock
-    table.clock += timedelta(minutes=1)
+    table.clock += timedelta(minutes=10)
     assert feeds.turn() == ""
-    assert feeds.fresh_up_to(table.clock) == nothing_new, "the job has not taken it"
+    assert feeds.read_by(noted(0), table.clock)["t"].seen_at == table.clock
+    assert feeds.read_by(noted(0), began)["t"].seen_at == began, "planned before anybody looked again"
+    table.files.append("b")
+    table.clock += timedelta(minutes=1)
+    found = table.clock
+    assert feeds.turn() == ""
+    table.publish(1, "r")
+    table.clock += timedelta(minutes=1)
+    both, only_the_first = (feeds.read_by(text, table.clock) for text in (noted(0, 1), noted(0)))
+    assert (both["t"].seen_at, only_the_first["t"].seen_at) == (found, began)
+    for read, files in ((both, ["a", "b"]), (only_the_first, ["a"])):
+        (source,) = feeds.bound(plan_of("t"), read).sources
+        assert source.state is not None
+        assert (source.version, list(source.state.partitions or ())) == (f"v{len(files)}", files)
+    assert feeds.read_by("", table.clock) == {}

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.streaming.streams import NO_PROGRESS
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import TableNotFoundError
-from airflow_dynamic_tables.services.continuous.streams.places import Place, stream_progress
+from airflow_dynamic_tables.services.continuous.streams.places import Place, named_like_a_pattern, stream_progress
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -56,3 +56,10 @@ def test_how_far_a_stream_is(workspace: Workspace, tmp_path: Path) -> None:
     assert progress.sources == {"files": '{"logOffset": 7}'}
     write_text(place.progress_file(stream), "half of a")
     assert stream_progress(workspace, LIVE) is None
+
+
+def test_a_file_that_spark_takes_for_a_pattern_is_found_in_what_it_noted() -> None:
+    noted = 'v1\n{"path":"file:///lake/b.json","timestamp":1,"batchId":0}'
+    assert named_like_a_pattern(noted) is None
+    assert named_like_a_pattern(noted + '\n{"path":"file:///lake/ds%3D1/d%5B1%5D.json"}') == "file:///lake/ds=1/d[1].json"
+    assert named_like_a_pattern("") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ import pytest
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.services.continuous.streams import strategy
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -145,6 +147,36 @@ def test_two_streams_meet(site: StreamSite, workspace: Workspace, submit: Callab
         meeting.arrive("3", (9, "00:02:00"))
         meeting.arrive("3", (9, "00:02:00"), source="clicks")
         turn_until(stream, lambda: rows(workspace) == [(1, "00:05"), (2, "00:07"), (3, None), (9, "02:00")])
+
+
+def test_every_file_of_folders_in_folders_is_read_as_declared(
+    site: StreamSite, submit: Callable[[RefreshPlan], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are declared first, of a folder that has no partition yet when the stream begins; a name like a pattern."""
+    monkeypatch.setattr(strategy, "_LONGEST_TURN", 1.0)
+    source = f"""
+- {{name: raw.events, format: json, path: {site.home}/events, schema: "ds string, page string", partitioned_by: [ds]}}
+- {{name: raw.nested, format: json, path: {site.home}/nested, schema: page string}}"""
+    query = "SELECT page, ds FROM raw.events UNION ALL SELECT page, 'none' FROM raw.nested"
+
+    def written(file: str, page: str) -> None:
+        whole = site.home / file
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        half = whole.with_name(".half")
+        half.write_text(json.dumps({"page": page}))
+        half.rename(whole)
+
+    reader = replace(site, source=source, query=query)
+    written("nested/a.json", "a")
+    with site.open() as workspace, closing(reader.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: rows(workspace) == [("a", "none")])
+        written("events/ds=1/b.json", "b")
+        written("nested/2024/c.json", "c")
+        turn_until(stream, lambda: len(rows(workspace)) >= 3)
+        assert rows(workspace) == [("a", "none"), ("b", "1"), ("c", "none")]
+        written("nested/d[1].json", "d")
+        with pytest.raises(UnsupportedError, match=r"/nested/d\[1\].json has signs of a pattern in its name .* rename it"):
+            turn_until(stream, lambda: len(rows(workspace)) > 3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartition, CatalogTable
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -24,6 +25,7 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.formats.small_files import Limits
+from airflow_dynamic_tables.jobs.files import create_text
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -152,6 +154,9 @@ def test_an_iceberg_table_to_which_rows_are_added(site: StreamSite, submit: Subm
 
 
 def test_whole_partitions(site: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture) -> None:
+    """In a folder whose name has to be escaped where Spark writes it into its logs."""
+    (site.home / "my lake").mkdir()
+    site = replace(site, home=site.home / "my lake")
     source = f"""
 - name: raw.events
   format: parquet
@@ -174,7 +179,9 @@ def test_whole_partitions(site: StreamSite, submit: Submit, caplog: pytest.LogCa
         turn_until(stream, lambda: rows(workspace) == [(1, "10"), (2, "10")])
         (late / "_SUCCESS").touch()
         (made,) = turn_until(stream, lambda: len(rows(workspace)) > 2)
-        assert len(rows(workspace)) == 4, f"both files in one batch: {made}"
+        assert len(rows(workspace)) == 4, "both files in one batch"
+        state = workspace.ledger.source_states(made.token)["lake.raw.events"]
+        assert set(state.partitions or ()) == {"hour=10", "hour=11"}
         (hour("09", 5, 6) / "_SUCCESS").touch()
         turn_until(stream, lambda: len(rows(workspace)) == 6)
         assert "1 came after their time was over: hour=09 of" in caplog.text
@@ -182,6 +189,15 @@ def test_whole_partitions(site: StreamSite, submit: Submit, caplog: pytest.LogCa
         turn_until(stream, lambda: (9, "11") in rows(workspace))
         assert [row[0] for row in rows(workspace)] == [1, 2, 3, 4, 5, 6, 9]
         assert "partition hour=11 was read before, and has changed since" in caplog.text
+
+
+def test_what_one_job_wrote_into_the_log_another_one_does_not_write_again(spark: SparkSession, tmp_path: Path) -> None:
+    entry = tmp_path / "_spark_metadata/0.compact"
+    create_text(spark, entry.as_uri(), "of the first")
+    with pytest.raises(FileExistsError, match="is there already"):
+        create_text(spark, entry.as_uri(), "of the second")
+    assert entry.read_text() == "of the first"
+    assert [file.name for file in entry.parent.iterdir() if not file.name.endswith(".crc")] == ["0.compact"]
 
 
 FOLDER = "{name: raw.events, format: parquet, path: e, partitioned_by: [d], watermark: source, options: OPTIONS}"
