@@ -67,7 +67,7 @@ def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[M
             yield entry.document.key_mistake((*entry.location, "options", option), f"{option!r} {needs}")
         if declared.complete_when is not None:
             yield entry.mistake("complete_when", f"'complete_when' {needs}")
-        if declared.watermark is not None and not (traits.has_path or traits.lists_partitions or traits.has_history):
+        if declared.watermark is not None and not traits.tells_news:
             yield entry.mistake("watermark", f"a source of format {declared.format} tells no stream what is new in it")
     elif not (traits.has_path or traits.lists_partitions):
         why = "no marker lies in one, and no metastore adds it when it is whole; read a folder of files or a Hive table instead"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
+from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -78,6 +79,9 @@ NEWS: dict[tuple[str, str], Module] = {
     ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:news"),
 }
 """How a stream hears what is new in a table, by its format and kind of store."""
+
+CONNECTIONS: dict[str, Module] = {"kafka": Module("airflow_dynamic_tables.clients.kafka:connector_options")}
+"""How an Airflow connection says where sources of a format are, by options of Spark's reader."""
 
 
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
@@ -156,6 +160,17 @@ def count_rows(source: Source, stores: Sequence[Store], partition: Mapping[str, 
     if not isinstance(rows, int):
         raise TypeError(f"{module.place} gives no number of rows")
     return rows
+
+
+def connection_options(source_format: str, conn_id: str, connection: Connection) -> dict[str, str]:
+    """Options of Spark's reader, among them secrets, that a connection says for sources of a format.
+
+    :raises ConfigurationError: when it does not say what is needed.
+    """
+    options = CONNECTIONS[source_format].load()(conn_id, connection)
+    if not isinstance(options, dict):
+        raise TypeError(f"{CONNECTIONS[source_format].place} gives no options")
+    return options
 
 
 def _at_home(modules: Mapping[tuple[str, str], Module], source: Source, stores: Sequence[Store]) -> tuple[Module, Store | None]:

@@ -81,7 +81,7 @@ class DynamicTableCatalogHook(BaseHook):
         )
 
     def find_connection(self, conn_id: str) -> ServerConnection:
-        """An Airflow connection that the catalogs file names.
+        """An Airflow connection that the catalogs file, or a source, names.
 
         :raises ConfigurationError: when it does not exist.
         """
@@ -89,7 +89,7 @@ class DynamicTableCatalogHook(BaseHook):
             connection = self.get_connection(conn_id)
         except AirflowNotFoundException as error:
             raise ConfigurationError(
-                f"Connection {conn_id!r} of the catalogs file does not exist; create it: airflow connections add {conn_id} ..."
+                f"Connection {conn_id!r} does not exist; create it: airflow connections add {conn_id} ..."
             ) from error
         return _server(connection)
 

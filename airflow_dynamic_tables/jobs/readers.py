@@ -87,13 +87,7 @@ def _value(text: str) -> Column:
 
 def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> DataFrame:
     options = dict(source.options)
-    if source.password_variable is not None:
-        password = driver.password(source.password_variable)
-        if password is None:
-            raise ValueError(
-                f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
-                "in cluster mode hand it to the driver, for example as a Kubernetes secret"
-            )
+    if (password := password_of(source, driver)) is not None:
         options["password"] = password
     try:
         return spark.read.format(source.format).options(**options).load()
@@ -104,6 +98,22 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
             f"source {source.identifier} needs the JDBC driver {options['driver']}; name its jar in the definition, for example "
             "spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
         ) from error
+
+
+def password_of(source: SourceBinding, driver: Driver) -> str | None:
+    """What the plan calls by the name of an environment variable; ``None`` when it needs nothing.
+
+    :raises ValueError: when it is not there.
+    """
+    if source.password_variable is None:
+        return None
+    password = driver.password(source.password_variable)
+    if password is None:
+        raise ValueError(
+            f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
+            "in cluster mode hand it to the driver, for example as a Kubernetes secret"
+        )
+    return password
 
 
 def schema_of(source: SourceBinding) -> StructType | None:

@@ -58,7 +58,7 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
     feeds = Feeds(spark, plan, plan.stream.feeds, driver)
     feeds.begin(worker.check)
     for source in plan.sources:
-        bind(spark, source, feeds)
+        bind(spark, source, feeds, driver)
     batches = _Batches(worker, plan.stream, driver)
     writer = storable(planned_rows(spark, plan, driver)).writeStream.outputMode("append").queryName(plan.stream.stream)
     writer = writer.option("checkpointLocation", plan.stream.checkpoint).trigger(processingTime=f"{plan.stream.interval} seconds")

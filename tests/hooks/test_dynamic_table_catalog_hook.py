@@ -86,7 +86,7 @@ def test_catalogs_of_the_file_are_found_by_airflow_connections(monkeypatch: pyte
     (tmp_path / "catalogs.yaml").write_text("catalogs: [{name: far, conn-id: nobody}]")
     with (
         DynamicTableCatalogHook(catalogs_file=tmp_path / "catalogs.yaml").get_conn() as workspace,
-        pytest.raises(ConfigurationError, match="catalog far: Connection 'nobody' of the catalogs file does not exist"),
+        pytest.raises(ConfigurationError, match="catalog far: Connection 'nobody' does not exist"),
     ):
         workspace.catalogs.get("far")
 

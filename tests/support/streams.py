@@ -34,9 +34,9 @@ DEADLINE = 240
 
 @dataclass(frozen=True)
 class StreamSite:
-    """A folder of events, a warehouse and a state.
+    """A folder of events for each source, a warehouse and a state.
 
-    ``source`` declares what the table reads instead of the folder; ``catalogs`` is a file of catalogs.
+    ``source`` declares what the table reads instead of the folders; ``catalogs`` is a file of catalogs.
     """
 
     home: Path

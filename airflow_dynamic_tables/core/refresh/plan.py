@@ -48,6 +48,7 @@ class SourceBinding:
     when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
     variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
+    With ``conn_id`` that variable holds more options as JSON, among them secrets: those that the connection of that name says.
     ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
     below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened, and
     to any job which of them are one.
@@ -69,6 +70,7 @@ class SourceBinding:
     has_files: bool = True
     event_time: EventTime | None = None
     is_fed: bool = False
+    conn_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import PartitionWatermark
-from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW
+from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, endless_format
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
 
 
 def option_problem(source_format: str, option: str) -> str | None:
     """Why a source may not have an option, and what to write instead; ``None`` when it may."""
     instead = FORMATS[source_format].options_of_others.get(option.lower())
+    if instead is None and (endless := FORMATS[source_format].endless) is not None and option not in endless.options:
+        login = "; a login belongs into the Airflow connection of 'conn_id'" if endless.address else ""
+        instead = f"it may have {', '.join(endless.options)}{did_you_mean(option, endless.options)}{login}"
     if instead is None and is_secret_name(option):
         instead = "options are written into the plan of every refresh; give secrets to Spark, see docs/security.md"
     return f"a {source_format} source has no option {option!r}: {instead}" if instead else None
@@ -35,7 +39,7 @@ class Source:
 
     ``path`` is where its data is, ``schema`` Spark DDL; ``file`` and ``line`` are where it was declared. Of format ``view``
     it is a view of its catalog, which only a refresh looks up. With a ``watermark`` only its whole partitions are read.
-    ``event_time`` says to a stream when its rows happened.
+    ``event_time`` says to a stream when its rows happened, ``conn_id`` by which Airflow connection it comes to them.
     """
 
     identifier: TableIdentifier
@@ -47,8 +51,14 @@ class Source:
     comment: str | None = None
     watermark: PartitionWatermark | None = None
     event_time: EventTime | None = None
+    conn_id: str | None = None
     file: Path = Path()
     line: int = 0
+
+    @property
+    def endless(self) -> Endless | None:
+        """What there is to know of it when only a stream can read it."""
+        return endless_format(self.format)
 
     @property
     def is_view(self) -> bool:

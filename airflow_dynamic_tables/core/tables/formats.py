@@ -16,6 +16,26 @@ class Support(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Endless:
+    """Sources whose rows come and come, so that only a stream reads them.
+
+    They have these ``columns``. ``options`` are all that a definition may say, of which it ``needs`` some; ``presets`` hold
+    unless it says otherwise. Of what ``forgets`` older rows a new stream has no more than is left; ``tuning`` are options that do
+    not make a stream another one. Where the option ``address`` says which server has the rows, an Airflow connection may say so
+    instead. ``package`` is what Spark needs for them, without its version; empty: it is built in.
+    """
+
+    columns: tuple[str, ...]
+    options: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    presets: Mapping[str, str] = field(default_factory=dict)
+    tuning: tuple[str, ...] = ()
+    forgets: bool = False
+    address: str = ""
+    package: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TableFormat:
     """One format: whether dynamic tables have it (``sink``), and tables that nobody here refreshes (``source``).
 
@@ -24,7 +44,8 @@ class TableFormat:
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
     earlier versions whole, as many as their retention says. Of a source that ``lists_partitions`` its catalog knows which ones
     there are; the rows of one that ``counts_rows`` can be counted without reading them. ``options_of_others`` are options of
-    Spark's reader, in lower case, that no source may have, and what to do instead.
+    Spark's reader, in lower case, that no source may have, and what to do instead. A source that is ``endless`` is none of
+    tables.
     """
 
     name: str
@@ -38,6 +59,12 @@ class TableFormat:
     lists_partitions: bool = False
     counts_rows: bool = False
     options_of_others: Mapping[str, str] = field(default_factory=dict)
+    endless: Endless | None = None
+
+    @property
+    def tells_news(self) -> bool:
+        """Whether a stream hears what is new in such a source."""
+        return self.has_path or self.lists_partitions or self.has_history or self.endless is not None
 
 
 _LOGIN = "the catalog logs in; give its connection (conn-id) the login in catalogs.yaml"
@@ -55,6 +82,19 @@ _SERVER_OPTIONS = {
 }
 """Options of Spark's reader of servers that are not the definition's affair."""
 
+_TICKS = Endless(("timestamp", "value"), ("rowsPerSecond", "numPartitions", "rampUpTime"))
+
+_TOPIC = Endless(
+    columns=("key", "value", "topic", "partition", "offset", "timestamp"),
+    options=("kafka.bootstrap.servers", "subscribe", "startingOffsets", "maxOffsetsPerTrigger", "minPartitions"),
+    needs=("subscribe",),
+    presets={"startingOffsets": "earliest", "failOnDataLoss": "true"},  # Spark's own default leaves out what is there already
+    tuning=("maxOffsetsPerTrigger", "minPartitions"),
+    forgets=True,
+    address="kafka.bootstrap.servers",
+    package="org.apache.spark:spark-sql-kafka-0-10_2.13",
+)
+
 DEFAULT_FORMAT = "iceberg"
 """Format of a table that does not say."""
 
@@ -71,6 +111,8 @@ FORMATS = {
         TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
         TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
         TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, counts_rows=True, options_of_others=_SERVER_OPTIONS),
+        TableFormat("kafka", source=Support.YES, has_columns=False, endless=_TOPIC),
+        TableFormat("rate", source=Support.YES, has_columns=False, endless=_TICKS),
         TableFormat(VIEW, source=Support.YES),
         TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),
     )
@@ -86,6 +128,12 @@ def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
 def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
     """Names of the formats that tables may have which nobody here refreshes."""
     return _names(lambda traits: traits.source is support)
+
+
+def endless_format(name: str) -> Endless | None:
+    """What sources of a format are when only a stream reads them; ``None`` when they are tables, or nobody here knows it."""
+    traits = FORMATS.get(name)
+    return traits.endless if traits is not None else None
 
 
 def counted_formats() -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
-from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Support, source_formats
+from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, Support, source_formats
 from airflow_dynamic_tables.core.tables.type_parsing import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -86,13 +86,16 @@ class SourceDeclaration(Declaration):
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(source_formats())})]
-    """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog."""
+    """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog; `kafka` or
+    `rate` for what only a stream reads."""
     path: Name | None = None
     """Folder or file that holds the data: a path or a URI; relative to this file."""
     partitioned_by: tuple[Name, ...] = ()
     """Partition keys of Hive-style folders (`ds=2024-01-01`)."""
     schema_: Name | None = Field(default=None, alias="schema")
     """Columns as Spark DDL, e.g. `id bigint, name string`; left out, Spark infers them."""
+    conn_id: Name | None = None
+    """Airflow connection of type `kafka` that leads to a `kafka` source, in the place of option `kafka.bootstrap.servers`."""
     options: Options = Field(default_factory=dict)
     """Options of Spark's reader, e.g. `header: true`; those of a watermark, e.g. `partition.time-interval: 1 hour`."""
     watermark: Literal["source"] | EventTimeDeclaration | None = None
@@ -128,6 +131,11 @@ class SourceDeclaration(Declaration):
     @model_validator(mode="after")
     def _check_path(self) -> SourceDeclaration:
         traits = FORMATS[self.format]
+        if traits.endless is not None:
+            self._check_endless(traits.endless)
+            return self
+        if self.conn_id is not None:
+            raise ValueError(f"a source of format {self.format} has no 'conn_id'; remove it")
         if traits.has_path and self.path is None:
             raise ValueError(f"a {self.format} source needs a 'path'")
         if not traits.has_path and self.path is not None:
@@ -138,3 +146,20 @@ class SourceDeclaration(Declaration):
             named = f"a source of format {self.format}"
             raise ValueError(f"{named} has columns and partition keys from its metastore; remove them here")
         return self
+
+    def _check_endless(self, endless: Endless) -> None:
+        """Check that it says what it needs to, and no more.
+
+        :raises ValueError: when it does not.
+        """
+        if self.path or self.schema_ or self.partitioned_by:
+            columns = ", ".join(endless.columns)
+            raise ValueError(f"a {self.format} source has the columns {columns}, and no 'path'; name neither")
+        if missing := next((option for option in endless.needs if not self.options.get(option)), None):
+            raise ValueError(f"a {self.format} source needs option {missing!r}")
+        has_address = endless.address in self.options
+        if not endless.address and self.conn_id is not None:
+            raise ValueError(f"a source of format {self.format} has no 'conn_id'; remove it")
+        if endless.address and has_address == (self.conn_id is not None):
+            wanted = f"option {endless.address!r} or 'conn_id', an Airflow connection of type {self.format}"
+            raise ValueError(f"a {self.format} source needs either {wanted}")

@@ -36,4 +36,6 @@ def choose(table: DynamicTable, sources: Mapping[TableIdentifier, Source]) -> Ch
         return Choice(declared, f"strategy {declared} is declared")
     if waits := next((name for name in table.upstream if name in sources and sources[name].event_time is not None), None):
         return Choice(StrategyName.STREAM, f"{waits} has a watermark, up to which rows are kept between two batches")
+    if endless := next((name for name in table.upstream if name in sources and sources[name].endless is not None), None):
+        return Choice(StrategyName.STREAM, f"{endless} never ends, so only a stream reads it")
     return Choice(StrategyName.MICRO_REFRESH, "every source has files, and nothing has to be kept between two batches")

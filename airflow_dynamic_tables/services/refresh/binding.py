@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     UpstreamError,
 )
-from airflow_dynamic_tables.formats.registry import bind, is_bound
+from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look
@@ -52,6 +53,11 @@ def bind_sources(
     for number, identifier in enumerate(table.upstream):
         view = view_name(table, number)
         source = sources.get(identifier) or _described(workspace, identifier)
+        if source is not None and source.endless is not None:
+            raise UnsupportedError(
+                f"{identifier} never ends, so only a stream reads it: give {table.identifier} refresh_mode: continuous and "
+                "strategy: stream; nothing else refreshes it."
+            )
         if growth is not None and str(identifier) in growth.sources:
             bindings.append(growth.binding(str(identifier), view, partitions))
         elif source is not None and is_bound(source):
@@ -118,11 +124,23 @@ def _check_options(source: Source) -> None:
         raise ConfigurationError(f"{source.identifier}: {problem}.")
 
 
+def connection_variable(conn_id: str) -> str:
+    """The environment variable in which a job finds what a connection says."""
+    return "DYNAMIC_TABLES_CONNECTION_" + re.sub(r"\W", lambda sign: f"_{ord(sign[0]):x}_", conn_id, flags=re.ASCII)
+
+
 def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
-    """Environment variables that the driver of a job needs: passwords, which must not stand in a plan or on a command line."""
+    """Environment variables that the driver of a job needs: passwords, which must not stand in a plan or on a command line.
+
+    :raises ConfigurationError: when a connection is not there, or does not say what it has to.
+    """
     environment: dict[str, str] = {}
     for source in plan.sources:
-        if source.password_variable is not None:
+        if source.conn_id is not None:
+            connection = workspace.settings.connections(source.conn_id)
+            options = connection_options(source.format, source.conn_id, connection)
+            environment[connection_variable(source.conn_id)] = json.dumps(options)
+        elif source.password_variable is not None:
             for store in workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores():
                 environment |= store.passwords
     return environment

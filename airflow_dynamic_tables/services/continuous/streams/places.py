@@ -60,6 +60,14 @@ class Place:
         """Make a stream that of the table."""
         write_text(self._record, json.dumps(to_plain(stream)))
 
+    def why_new(self, recipe: str, position: StreamPosition | None) -> str:
+        """Why no stream can go on, so that a new one has to begin; empty when one can.
+
+        :param position: how far the table is of a stream.
+        """
+        known = self.current()
+        return "there was none" if known is None else self._why_not(known, recipe, position)
+
     def open(self, recipe: str, position: StreamPosition | None) -> tuple[Stream, str]:
         """The stream that goes on, or a new one.
 
@@ -67,7 +75,7 @@ class Place:
         :return: it, and why it is new; empty when it goes on.
         """
         known = self.current()
-        why = "there was none" if known is None else self._why_not(known, recipe, position)
+        why = self.why_new(recipe, position)
         run = uuid4().hex[:8]
         stream = Stream(uuid4().hex, recipe, run) if known is None or why else replace(known, run=run)
         self.write(stream)

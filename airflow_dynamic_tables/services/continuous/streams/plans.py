@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
-from airflow_dynamic_tables.core.tables.formats import FORMATS
+from airflow_dynamic_tables.core.tables.formats import FORMATS, endless_format
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -69,8 +69,14 @@ def stream_plan(workspace: Workspace, table: DynamicTable, sources: Mapping[Tabl
 
 def recipe_of(plan: RefreshPlan) -> str:
     """A digest of all that decides what a stream returns: with another one, what it remembers is worth nothing."""
-    decisive = replace(plan, comment=None, comments={}, statement="")
+    decisive = replace(plan, comment=None, comments={}, statement="", sources=tuple(map(_untuned, plan.sources)))
     return hashlib.sha256(json.dumps(to_plain(decisive), sort_keys=True).encode()).hexdigest()
+
+
+def _untuned(source: SourceBinding) -> SourceBinding:
+    endless = endless_format(source.format)
+    tuning = endless.tuning if endless is not None else ()
+    return replace(source, options={option: value for option, value in source.options.items() if option not in tuning})
 
 
 def _check(workspace: Workspace, table: DynamicTable) -> None:

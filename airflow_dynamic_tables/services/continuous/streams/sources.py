@@ -11,10 +11,12 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.formats import Endless
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, UpstreamError
 from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.formats.news import News
+from airflow_dynamic_tables.services.refresh.binding import connection_variable
 from airflow_dynamic_tables.services.watermarks import news as partitions
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -34,6 +36,8 @@ def stream_source(
     :raises UnsupportedError: when a stream cannot read it; says why, and what to do.
     :raises UpstreamError: when it has no version yet.
     """
+    if source is not None and source.endless is not None:
+        return _endless(source, source.endless, view)
     look = look_of(workspace, table, identifier, source, view)
     if source is not None and look is None:
         return _files(identifier, source, view)
@@ -95,6 +99,23 @@ def _version(source: Source | None) -> str:
         return "stream"
     decisive = replace(source.watermark, monitor_interval=None)
     return f"whole partitions {hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]}"
+
+
+def _endless(source: Source, endless: Endless, view: str) -> SourceBinding:
+    """Rows that come and come; what a connection says of them is not in the plan, but in the environment of the job."""
+    return SourceBinding(
+        identifier=str(source.identifier),
+        view=view,
+        format=source.format,
+        version="stream",
+        files=(),
+        options={**endless.presets, **source.options},
+        password_variable=connection_variable(source.conn_id) if source.conn_id else None,
+        parts=(),
+        has_files=False,
+        event_time=source.event_time,
+        conn_id=source.conn_id,
+    )
 
 
 def _files(identifier: TableIdentifier, source: Source, view: str) -> SourceBinding:

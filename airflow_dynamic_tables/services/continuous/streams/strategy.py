@@ -19,6 +19,7 @@ from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
+from airflow_dynamic_tables.core.tables.formats import endless_format
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
@@ -93,7 +94,10 @@ class Streaming:
         if folder is None:
             raise CommitRejectedError(f"{work.table.identifier} was dropped just now.")
         self._place = Place(folder)
-        self._stream, why = self._place.open(recipe_of(plan), table.position())
+        recipe = recipe_of(plan)
+        position = table.position()
+        _check_kept(plan, table, self._place.why_new(recipe, position))
+        self._stream, why = self._place.open(recipe, position)
         if why:
             log.info("Stream %s of %s begins from nothing: %s.", self._stream.name, work.table.identifier, why)
         settings = StreamSettings(
@@ -236,3 +240,20 @@ def _made(workspace: Workspace, work: Work) -> LakeTable:
     table = workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
     table.stage("stream").begin()
     return table
+
+
+def _check_kept(plan: RefreshPlan, table: LakeTable, why: str) -> None:
+    """Check that a new stream would have the rows that the table has.
+
+    :param why: why there has to be a new one; empty when there has not.
+    :raises UnsupportedError: when a source may have forgotten some of them.
+    """
+    if not why or table.current() is None:
+        return
+    for source in plan.sources:
+        endless = endless_format(source.format)
+        if endless is not None and endless.forgets:
+            raise UnsupportedError(
+                f"The stream of {plan.identifier} cannot go on: {why}. A new one would replace all rows by what "
+                f"{source.identifier} still has; to have that, drop the table, or give it another name."
+            )

@@ -1,0 +1,1 @@
+"""The Spark job, run by a real Spark."""
