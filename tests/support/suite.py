@@ -49,6 +49,7 @@ GROUPS = {
         "tests/contracts/runners/",
         "tests/definitions/queries/test_traps.py",
         "tests/docs/",
+        "tests/faults/test_hive_compactions.py",
         "tests/faults/test_hive_model.py",
         "tests/faults/test_rivals.py",
         "tests/formats/hive/",
