@@ -220,7 +220,9 @@ def _skipped_at_last(workspace: Workspace, attempt: Attempt, why: OvertakenError
     try:
         settle(workspace, attempt.stage, None, surely_not_landed=True, ended=_as_skipped(reason))
         if isinstance(why, EmptyBatchError):
-            skip(workspace, attempt.request, reason, _held(attempt), instead_of=attempt.stage.token)
+            refresh = workspace.ledger.get_refresh(attempt.stage.token)
+            counted = refresh is not None and refresh.expectations  # rows that came too late, above all
+            skip(workspace, attempt.request, reason, _held(attempt), instead_of="" if counted else attempt.stage.token)
     except (DynamicTableError, OSError):
         log.exception("Could not abort stage %s; the next refresh or sweep does it.", attempt.stage.token)
     return Skipped(reason)
