@@ -250,6 +250,7 @@ COMMANDS: tuple[Command | Group, ...] = (
                         {"metavar": "URL", "type": argument_types.local_master, "default": "local[*]"},
                     ),
                     Argument(("--driver-memory",), "memory of its Java, e.g. 4g (default: Spark's own)", {"metavar": "SIZE"}),
+                    Argument(("--jars",), "jars that its queries need, with commas between: JDBC drivers", {"metavar": "FILES"}),
                     *STATE,
                     OUTPUT,
                 ),

@@ -28,7 +28,7 @@ _WRONG = {
 def start_server(arguments: Namespace) -> int:
     """Start the server, and print what it is like."""
     folder = _folder(arguments)
-    _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle))
+    _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle, arguments.jars))
     print("The Spark server was started." if is_new else "The Spark server runs already.", file=sys.stderr)
     _print(status(folder), arguments.output)
     return OK

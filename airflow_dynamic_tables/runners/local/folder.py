@@ -27,11 +27,13 @@ class Options:
     """How a server is started.
 
     :param idle_seconds: after how long without a connection it ends; ``None``: never.
+    :param jars: files for the class path of all sessions, separated by commas: JDBC drivers, for example.
     """
 
     master: str = "local[*]"
     driver_memory: str | None = None
     idle_seconds: int | None = 900
+    jars: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,20 +27,24 @@ class LocalServerRunner(Runner):
 
     :param installation: the URL of its database.
     :param on_line: gets what the job says.
+    :param jars: for the class path of the server, when it does not run yet: files, separated by commas.
     :raises ConfigurationError: names a setting of the definition that a server cannot be told.
     """
 
-    def __init__(self, settings: SparkSettings, installation: str, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: SparkSettings, installation: str, on_line: Callable[[str], None], jars: str | None = None
+    ) -> None:
         self._settings = settings
         self._installation = installation
         self._on_line = on_line
+        self._jars = jars
         self._is_stopped = False
         # Settings are looked at before anything is started or waited for; the address comes with the first job.
         self._runner = runner_for(settings, f"{CONNECT_SCHEME}localhost", on_line)
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
-        server, is_new = start(ServerFolder.of(self._installation), Options())
+        server, is_new = start(ServerFolder.of(self._installation), Options(jars=self._jars))
         self._on_line(f"Spark server {server.address} of this machine{', started now' if is_new else ''}")
         self._runner = runner_for(self._settings, f"{server.address}/;token={server.token}", self._on_line)
         if self._is_stopped:

@@ -20,6 +20,7 @@ from airflow_dynamic_tables.clients.processes import Process, wait_until_gone
 from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
 from airflow_dynamic_tables.runners.environment import spark_environment
 from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
+from airflow_dynamic_tables.runners.local.command import POOLS, arguments_of, pools_file
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder, private_file
 from airflow_dynamic_tables.runners.local.health import answered_version
 from airflow_dynamic_tables.runners.local.watching import LAUNCH, WATCH
@@ -44,23 +45,6 @@ _PORTS = 3
 """How often another port is tried, when somebody takes the chosen one first."""
 
 _LAST_WORDS = 5
-
-CONF = {
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    # Spark listens for itself, too, and other users of this machine must not be heard.
-    "spark.authenticate": "true",
-    "spark.sql.catalogImplementation": "in-memory",
-    # Tables of one refresh do not wait for the tasks of another.
-    "spark.scheduler.mode": "FAIR",
-    # A task that does not end when it is cancelled holds a core for ever; what this says of one is heard by the watcher.
-    "spark.task.reaper.enabled": "true",
-    "spark.task.reaper.killTimeout": "60s",
-    "spark.log.level": "WARN",
-}
-"""Settings of every local server."""
 
 
 class State(Enum):
@@ -170,7 +154,7 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
     """Begin the process of a server, as nobody's child: it stays when this process ends, whichever way."""
     environ = spark_environment(os.environ)
     find_java(environ)
-    command = [find_spark_submit(environ), *_arguments(folder, server)]
+    command = [find_spark_submit(environ), *arguments_of(folder, server)]
     environ |= {
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": server.token,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -178,6 +162,7 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
     }
     shutil.rmtree(folder.work, ignore_errors=True)
     folder.work.mkdir(mode=0o700)
+    pools_file(folder).write_text(POOLS)
     folder.write(server)
     with suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))
@@ -191,25 +176,6 @@ def _watched(server: Server) -> tuple[str, str]:
     """Arguments of the scripts: the port as the kernel writes it, and the time without use."""
     limit = server.options.idle_seconds
     return f"{server.port:04X}", "never" if limit is None else str(limit)
-
-
-def _arguments(folder: ServerFolder, server: Server) -> list[str]:
-    """What spark-submit is told. No secret: everybody on this machine can read it."""
-    options, work = server.options, folder.work
-    conf = CONF | {
-        "spark.connect.grpc.binding.port": str(server.port),
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
-        "spark.local.dir": str(work / "blocks"),
-    }
-    # Artifacts of clients go into Java's temporary folder, which else is open to everybody.
-    temporary = f'"-Djava.io.tmpdir={work}"'
-    memory = () if options.driver_memory is None else ("--driver-memory", options.driver_memory)
-    return [
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "dynamic-tables"),
-        *("--master", options.master, "--driver-java-options", temporary, *memory),
-        *(text for key, value in conf.items() for text in ("--conf", f"{key}={value}")),
-        "spark-internal",
-    ]
 
 
 def _in_background(folder: ServerFolder, command: list[str], environ: dict[str, str], files: tuple[int, ...] = ()) -> None:

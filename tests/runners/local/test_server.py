@@ -9,18 +9,23 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from airflow_dynamic_tables.clients.processes import Process, started
-from airflow_dynamic_tables.exceptions import ConflictError, JobFailedError
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, JobFailedError
+from airflow_dynamic_tables.runners.local.command import CONF
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
 from airflow_dynamic_tables.runners.local.health import answered_version
-from airflow_dynamic_tables.runners.local.server import CONF, State, running, start, status, stop
+from airflow_dynamic_tables.runners.local.server import State, running, start, status, stop
 
 SECONDS = 120
 """How long a condition may take to come true."""
@@ -181,6 +186,32 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     assert "There is no java" in other.stderr
 
 
+@pytest.mark.spark
+def test_a_long_job_leaves_a_core_to_the_next_one_as_soon_as_one_is_free(folder: ServerFolder) -> None:
+    server, _ = start(folder, Options())
+    address = f"{server.address}/;token={server.token}"
+    long, short = (ConnectSession.builder.remote(address).create() for _ in range(2))
+    runs = threading.Event()
+    handler: Any = lambda inflight_tasks, **_: runs.set() if inflight_tasks else None  # noqa: E731
+    long.registerProgressHandler(handler)
+    query = "SELECT reflect('java.lang.Thread', 'sleep', bigint(500)) AS x FROM range(0, 400, 1, 400)"
+    running = threading.Thread(target=interrupted, args=(long.sql(query).collect,))
+    running.start()
+    assert runs.wait(SECONDS)
+    assert short.sql("SELECT id + 1 AS n FROM range(0, 3, 1, 2)").agg({"n": "sum"}).collect()[0][0] == 6
+    assert running.is_alive()
+    long.interruptAll()
+    running.join(SECONDS)
+    short.stop()
+    long.stop()
+
+
+def test_a_jar_that_is_missing_is_told_before_anything_starts(idle_folder: ServerFolder) -> None:
+    with pytest.raises(ConfigurationError, match=r"There is no jar /.*/nothing\.jar; the Spark server was not started"):
+        start(idle_folder, Options(jars="nothing.jar"))
+    assert idle_folder.process() is None
+
+
 _RUNAWAY = """
 import threading, time
 from pyspark.sql import SparkSession
@@ -207,6 +238,39 @@ def test_one_whose_cores_are_held_by_a_cancelled_query_is_ended(folder: ServerFo
         until(lambda: not process.is_alive)
         client.kill()
     assert running(folder) is None
+    stop(folder)
+
+
+def interrupted(compute: Callable[[], object]) -> None:
+    with pytest.raises(PySparkException, match="OPERATION_CANCELED"):
+        compute()
+
+
+_LEFT = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()  # of SPARK_REMOTE
+spark.registerProgressHandler(lambda stages, inflight_tasks, **_: print(inflight_tasks, flush=True))
+spark.sql("SELECT reflect('java.lang.Thread', 'sleep', bigint(600000)) AS x FROM range(1)").collect()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_query_of_a_client_that_was_killed_does_not_stay(folder: ServerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONF, "spark.connect.execute.manager.detachedTimeout", "5s")
+    stop(folder)
+    server, _ = start(folder, Options("local[1]"))
+    address = f"{server.address}/;token={server.token}"
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEFT], env={**os.environ, "SPARK_REMOTE": address}, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        while client.stdout.readline().strip() != "1":
+            assert client.poll() is None
+        client.kill()
+    other = ConnectSession.builder.remote(address).create()
+    assert other.sql("SELECT id FROM range(0, 3, 1, 1)").count() == 3  # waits until the core is free
+    other.stop()
     stop(folder)
 
 
