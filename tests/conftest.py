@@ -21,7 +21,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from tests.support.connect_server import ConnectServer, running_connect_server
 from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
-from tests.support.postgres import PostgresServer, postgres_binaries, running_postgres
+from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
 from tests.support.suite import mark_needs, missing_service, rank, scope_of, seconds_by_folder
 
@@ -163,10 +163,9 @@ def plain_spark(hive_metastore: HiveMetastore) -> Iterator[PlainSpark]:
 @pytest.fixture(scope="session")
 def postgres_driver() -> Path:
     """The jar of PostgreSQL's JDBC driver."""
-    jar = Path("/usr/share/java/postgresql.jar")
-    if not jar.exists():
+    if not DRIVER.exists():
         missing_service("needs PostgreSQL's JDBC driver: apt-get install -y libpostgresql-jdbc-java")
-    return jar
+    return DRIVER
 
 
 @pytest.fixture(scope="session")

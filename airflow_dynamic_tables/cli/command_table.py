@@ -254,9 +254,8 @@ COMMANDS: tuple[Command | Group, ...] = (
                     *STATE,
                     OUTPUT,
                 ),
-                "Start Spark's Connect server for this user and state on this machine, or find the one that runs. Options count "
-                "when it is started. It asks for a random token, listens on loopback only, and ends when nobody uses it for "
-                "long. One that does not answer any more is ended first.",
+                "Start Spark's Connect server for this user and state, or find the one that runs. Options count when it starts. "
+                "It asks for a random token, listens on loopback only, and ends when unused for long. One that hangs is ended.",
             ),
             Command(
                 "stop",

@@ -20,7 +20,7 @@ def register(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> N
     if binding.language == "python":
         _register_python(spark, binding, driver)
     else:
-        _register_java(spark, binding)
+        _register_java(spark, binding, driver)
 
 
 def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
@@ -39,9 +39,9 @@ def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driv
         spark.udf.register(binding.function, function, binding.returns)
 
 
-def _register_java(spark: SparkSession, binding: FunctionBinding) -> None:
+def _register_java(spark: SparkSession, binding: FunctionBinding, driver: Driver) -> None:
     for uri in binding.jars:
-        spark.sql(f"ADD JAR {uri}")
+        driver.add_jar(uri)
     try:
         spark.udf.registerJavaFunction(binding.function, binding.code, binding.returns)
     except AnalysisException:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     spark = _session()
     try:
-        return _run(spark, arguments.plan)
+        return run(spark, arguments.plan)
     finally:
         spark.stop()
 
@@ -57,7 +57,11 @@ def _has_default_log(jvm: JVMView) -> bool:
     return location is None or str(location).endswith(_SPARKS_OWN_LOG)
 
 
-def _run(spark: SparkSession, plan_location: str) -> int:
+def run(spark: SparkSession, plan_location: str) -> int:
+    """Do what the plan at that URI says; an error is written beside its stage.
+
+    :return: the exit code.
+    """
     try:
         plan = RefreshPlan.from_json(read_text(spark, plan_location))
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,14 +91,14 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
     if (password := password_of(source, driver)) is not None:
         options["password"] = password
     try:
-        return spark.read.format(source.format).options(**options).load()
+        frame = spark.read.format(source.format).options(**options).load()
+        _ = frame.schema  # a Spark Connect server looks for the driver only when it is asked something
+        return frame
     except Exception as error:
-        if f"ClassNotFoundException: {options.get('driver')}" not in str(error):
+        wanted = options.get("driver")
+        if wanted is None or not re.search(rf"ClassNotFoundException\W+{re.escape(wanted)}", str(error)):
             raise
-        raise ValueError(
-            f"source {source.identifier} needs the JDBC driver {options['driver']}; name its jar in the definition, for example "
-            "spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
-        ) from error
+        raise ValueError(f"source {source.identifier} needs the JDBC driver {wanted}; {driver.how_to_add_jars}") from error
 
 
 def password_of(source: SourceBinding, driver: Driver) -> str | None:

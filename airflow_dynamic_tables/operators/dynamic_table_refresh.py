@@ -238,9 +238,8 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         """
         connection = spark_connection(self._conn_id)
         if is_local_server(connection):
-            installation = self.catalog_hook().settings().database_url
             jars = connection.extra_dejson.get("jars")
-            self._runner = LocalServerRunner(self._spark_settings(), installation, self.hear, jars)
+            self._runner = LocalServerRunner(self._spark_settings(), self.catalog_hook().settings().database_url, self.hear, jars)
             return
         if url := connect_url(connection):
             self._runner = runner_for(self._spark_settings(), url, self.hear)

@@ -16,6 +16,12 @@ from airflow_dynamic_tables.redaction import HIDDEN
 _LONGEST_PAUSE_MS = 2_000
 """Longest pause between two tries to reach a server that does not answer; Spark's own default grows to a minute."""
 
+_ONE_MORE_TRY = 1.0
+"""Seconds for the call that only asks why there is no connection."""
+
+_CERTIFICATES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+"""gRPC's variable for the file of certificates that it trusts instead of the public ones."""
+
 _THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 
 _AT_ONCE = ("/Config", "/Interrupt", "/ReleaseSession", "/ReleaseExecute", "/FetchErrorDetails")
@@ -51,11 +57,13 @@ class ConnectChannel(DefaultChannelBuilder):
         try:
             grpc.channel_ready_future(channel).result(timeout=self.patience)
         except grpc.FutureTimeoutError:
+            why = _last_failure(channel)
             channel.close()
             spoken = "with TLS" if self.use_ssl or (self.secure and self.host != "localhost") else "without TLS"
             raise JobFailedError(
                 f"The Spark Connect server {self.endpoint} did not answer within {self.patience:g} seconds ({spoken}); check "
-                "that it runs, and the host, port and use_ssl of the connection."
+                "that it runs, the host, port and use_ssl of the connection, and with TLS that its certificate is known here "
+                f"({_CERTIFICATES}). gRPC says: {why}"
             ) from None
         return channel
 
@@ -67,6 +75,15 @@ class ConnectChannel(DefaultChannelBuilder):
     def without_token(self, text: str) -> str:
         """A text without the token."""
         return text.replace(self.token, HIDDEN) if self.token else text
+
+
+def _last_failure(channel: grpc.Channel) -> str:
+    """Why a channel is not connected, in gRPC's words."""
+    try:
+        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"", timeout=_ONE_MORE_TRY)
+    except grpc.RpcError as error:
+        return str(error.details())
+    return "it answers now"
 
 
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc ships no types

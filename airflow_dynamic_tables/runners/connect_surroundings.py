@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,7 @@ class WorkerFiles(Surroundings):
 
 
 class Progress:
-    """Says how many tasks of a query are done, whenever that changes.
+    """Says how many tasks of a query are done, whenever that changes, and knows how long it has waited for a core.
 
     :param tell: takes the line.
     """
@@ -53,15 +54,26 @@ class Progress:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._told = ""
+        self._waits_since: float | None = None
 
-    def __call__(self, stages: Iterable[StageInfo] | None, **_others: object) -> None:
-        """Take what the server reports every other second."""
+    def __call__(self, stages: Iterable[StageInfo] | None, inflight_tasks: int, done: bool, **_others: object) -> None:
+        """Take what the server reports every other second, as long as it changes."""
         known = list(stages or ())
-        done = sum(stage.num_completed_tasks for stage in known)
-        line = f"Spark: {done} of {sum(stage.num_tasks for stage in known)} tasks are done"
+        finished = sum(stage.num_completed_tasks for stage in known)
+        planned = sum(stage.num_tasks for stage in known)
+        if done or inflight_tasks or finished == planned:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        line = f"Spark: {finished} of {planned} tasks are done"
         if known and line != self._told:
             self._told = line
             self._tell(line)
+
+    def seconds_without_core(self) -> float:
+        """How long tasks have waited while none of them ran."""
+        since = self._waits_since
+        return 0.0 if since is None else time.monotonic() - since
 
 
 @contextmanager

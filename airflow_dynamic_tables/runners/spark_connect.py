@@ -36,6 +36,16 @@ from airflow_dynamic_tables.runners.connect_surroundings import Progress, Worker
 _PATIENCE = 60.0
 """Seconds after which a server that does not answer counts as gone. A pause for garbage collection is shorter."""
 
+_LONGEST_WAIT_FOR_CORES = 1_800.0
+"""Seconds that a job may wait while none of its tasks runs. A server that is merely busy gives it a core long before. Those of
+another one are held by a query without end, or by tasks that nobody wants any more."""
+
+_REDACTION = "spark.sql.redaction.string.regex"
+"""The setting by which Spark hides words in what it records of a query."""
+
+_PASSWORDS = r'(?s)key: "password"\s+value: "(?:[^"\\]|\\.)*"'
+"""How the password of a JDBC source stands in the text of a request, which the server's log of events has whole."""
+
 _FAREWELL = 1.5
 """Seconds that the end of a session may take: nobody knows whether the server still answers, and Airflow kills a task that it
 stopped within five seconds."""
@@ -70,22 +80,24 @@ class SparkConnectRunner(Runner):
         self._lock = threading.RLock()  # stop() may interrupt whoever holds it
         self._session: SparkSession | None = None
         self._end: str | None = None
+        self._application_id: str | None = None
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
-        self._end = None
+        self._end = self._application_id = None
         channel = ConnectChannel(self._url, self._patience)
         try:
             with _connect_mode(), folder_for_modules() as folder, self._opened(channel) as spark:
                 driver = ConnectDriver(spark, WorkerFiles(folder), environment, self._on_line)
-                self._on_line(f"Spark application {driver.application_id} of {channel.endpoint}")
+                self._application_id = driver.application_id
+                self._on_line(f"Spark application {self._application_id} of {channel.endpoint}")
                 self._apply_settings(spark)
                 result = refresh(spark, plan, driver)
                 self._on_line(
                     f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes"
                 )
         except SchemaEvolutionError as error:
-            raise JobMisfitError(str(error)) from None
+            raise JobMisfitError(str(error), application_id=self._application_id) from None
         except DynamicTableError:
             raise
         except Exception as error:
@@ -112,13 +124,14 @@ class SparkConnectRunner(Runner):
         with self._lock:
             self._session = spark
         done = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(spark, channel, done), daemon=True)
+        progress = Progress(self._on_line)
+        watcher = threading.Thread(target=self._watch, args=(spark, channel, progress, done), daemon=True)
         try:
             if self._end is not None:
                 raise JobFailedError(self._end)
             watcher.start()
             _greet(spark, channel)
-            spark.registerProgressHandler(Progress(self._on_line))  # type: ignore[arg-type]  # it only calls it
+            spark.registerProgressHandler(progress)  # type: ignore[arg-type]  # it only calls it
             yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
         except BaseException:
             done.set()
@@ -132,9 +145,24 @@ class SparkConnectRunner(Runner):
             # PySpark asks to be called at the end of the process, and so keeps every client until then: of a loop, thousands.
             atexit.unregister(spark.client._on_exit)
 
-    def _watch(self, spark: SparkSession, channel: ConnectChannel, done: threading.Event) -> None:
-        """Ask the server again and again whether it is there: a silent one would keep the job waiting for ever."""
+    def _watch(self, spark: SparkSession, channel: ConnectChannel, progress: Progress, done: threading.Event) -> None:
+        """Ask the server again and again whether it is there: a silent one would keep the job waiting for ever, and so would one
+        that others hold."""
+        is_told = False
         while not done.wait(self._patience / 6):
+            waited = progress.seconds_without_core()
+            if waited > _LONGEST_WAIT_FOR_CORES:
+                self._finish(
+                    f"The Spark Connect server {channel.endpoint} gave this job no core for {_LONGEST_WAIT_FOR_CORES:g} seconds: "
+                    "other queries hold them, or tasks that do not hear that they were cancelled; look at what it runs, or start "
+                    "it anew."
+                )
+                return
+            if waited > self._patience / 6 and not is_told:
+                self._on_line(
+                    f"Spark: no task of this job runs since {waited:.0f} s; others hold the cores of {channel.endpoint}"
+                )
+            is_told = waited > self._patience / 6
             try:
                 spark.conf.get("spark.app.id", "")
             except Exception:  # whatever it is: the server does not answer a question that any server answers
@@ -143,6 +171,8 @@ class SparkConnectRunner(Runner):
                 return
 
     def _apply_settings(self, spark: AnySparkSession) -> None:
+        known = spark.conf.get(_REDACTION, None)
+        spark.conf.set(_REDACTION, f"{_PASSWORDS}|{known}" if known else _PASSWORDS)
         for name, value in self._settings.conf.items():
             try:
                 spark.conf.set(name, value)
@@ -151,11 +181,11 @@ class SparkConnectRunner(Runner):
 
     def _failure(self, error: Exception, channel: ConnectChannel, environment: Mapping[str, str]) -> JobFailedError:
         if self._end is not None:
-            return JobFailedError(self._end)
+            return JobFailedError(self._end, application_id=self._application_id)
         words = channel.without_token(message(error))
         for secret in filter(None, environment.values()):
             words = words.replace(secret, HIDDEN)
-        return JobFailedError(words)
+        return JobFailedError(words, application_id=self._application_id)
 
 
 def refuse_settings_of_submit(settings: SparkSettings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan
 from airflow_dynamic_tables.jobs.messages import message
-from tests.support.jobs import refresh
+from tests.support.jobs import jar_of_triple, refresh
 
 pytestmark = pytest.mark.spark
 
@@ -80,30 +79,10 @@ def test_a_python_function_that_cannot_be_registered_is_named(
         refresh(spark, plan(QUERY, functions=(binding(code, returns, py_file),)))
 
 
-# package com.example;
-# public class Triple implements org.apache.spark.sql.api.java.UDF1<Integer, Long> {
-#     public Long call(Integer x) { return x == null ? null : 3L * x; }
-# }
-TRIPLE = (
-    "yv66vgAAAD0AJQoAAgADBwAEDAAFAAYBABBqYXZhL2xhbmcvT2JqZWN0AQAGPGluaXQ+AQADKClWBQAAAAAAAAADCgAKAAsHAAwMAA0ADgEAEW"
-    "phdmEvbGFuZy9JbnRlZ2VyAQAIaW50VmFsdWUBAAMoKUkKABAAEQcAEgwAEwAUAQAOamF2YS9sYW5nL0xvbmcBAAd2YWx1ZU9mAQATKEopTGph"
-    "dmEvbGFuZy9Mb25nOwoAFgAXBwAYDAAZABoBABJjb20vZXhhbXBsZS9UcmlwbGUBAARjYWxsAQAlKExqYXZhL2xhbmcvSW50ZWdlcjspTGphdm"
-    "EvbGFuZy9Mb25nOwcAHAEAIm9yZy9hcGFjaGUvc3Bhcmsvc3FsL2FwaS9qYXZhL1VERjEBAARDb2RlAQANU3RhY2tNYXBUYWJsZQEAJihMamF2"
-    "YS9sYW5nL09iamVjdDspTGphdmEvbGFuZy9PYmplY3Q7AQAKRXhjZXB0aW9ucwcAIgEAE2phdmEvbGFuZy9FeGNlcHRpb24BAAlTaWduYXR1cm"
-    "UBAFtMamF2YS9sYW5nL09iamVjdDtMb3JnL2FwYWNoZS9zcGFyay9zcWwvYXBpL2phdmEvVURGMTxMamF2YS9sYW5nL0ludGVnZXI7TGphdmEv"
-    "bGFuZy9Mb25nOz47ACEAFgACAAEAGwAAAAMAAQAFAAYAAQAdAAAAEQABAAEAAAAFKrcAAbEAAAAAAAEAGQAaAAEAHQAAAC4ABAACAAAAFSvHAA"
-    "cBpwAPFAAHK7YACYVpuAAPsAAAAAEAHgAAAAcAAghLBwAQEEEAGQAfAAIAHQAAABUAAgACAAAACSorwAAKtgAVsAAAAAAAIAAAAAQAAQAhAAEA"
-    "IwAAAAIAJA=="
-)
-
-
 @pytest.fixture
 def jar(tmp_path: Path) -> str:
     """URI of a jar with a function of Spark's own interface."""
-    path = tmp_path / "triple.jar"
-    with ZipFile(path, "w") as archive:
-        archive.writestr("com/example/Triple.class", b64decode(TRIPLE))
-    return f"file://{path}"
+    return jar_of_triple(tmp_path)
 
 
 def test_a_java_class_out_of_a_jar(spark: SparkSession, plan: Plan, jar: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.spark import connect_url
+from airflow_dynamic_tables.ledger.base import RefreshState
 from tests.operators.test_dynamic_table_refresh import context, operator_of
 from tests.support.connect_server import ConnectServer
 
@@ -40,6 +43,33 @@ def test_a_refresh_needs_no_java(home: Path, monkeypatch: pytest.MonkeyPatch, co
     assert operator.spark_pages.afterwards().startswith("https://history.example/history/local-")
     left = [path for path in home.rglob("*") if path.is_file() and connect_server.token.encode() in path.read_bytes()]
     assert left == []
+
+
+@pytest.mark.spark
+def test_a_task_that_is_stopped_ends_its_query_and_settles_its_stage(
+    home: Path, monkeypatch: pytest.MonkeyPatch, connect_server: ConnectServer
+) -> None:
+    connect(monkeypatch, host="sc://localhost", port=connect_server.port, password=connect_server.token)
+    operator = operator_of(home, "parent", "server")
+    sleeps = "SELECT reflect('java.lang.Thread', 'sleep', bigint(600000)) AS x FROM range(1)"
+    operator.table = replace(operator.table, query=sleeps, expanded_query=sleeps)
+    said = threading.Event()
+    monkeypatch.setattr(operator, "hear", lambda line: said.set() if "tasks" in line else None)
+
+    def stop() -> None:
+        assert said.wait(120)
+        operator.on_kill()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(AirflowException, match=r"The job was stopped\."):
+        operator.execute(context())
+    stopping.join()
+    with operator.catalog_hook().get_conn() as workspace:
+        (ended,) = workspace.ledger.list_refreshes()
+        assert ended.state in (RefreshState.ABORTED, RefreshState.FAILED)
+        assert workspace.ledger.list_stages() == []
+    assert not list(home.rglob("token"))
 
 
 def test_settings_of_spark_submit_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.runners.environment import spark_environment
 from airflow_dynamic_tables.runners.finding import find_spark_submit
+from tests.support.postgres import DRIVER
 
 _UP_SECONDS = 180
 """How long the server may take to listen on a machine that is busy."""
@@ -25,6 +26,8 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.task.reaper.enabled": "true",
     "spark.ui.enabled": "false",
@@ -33,16 +36,22 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A server that listens: its port, token and process."""
+    """A server that listens: its port, token and process, and the folder of its log and its log of events."""
 
     port: int
     token: str
     process: subprocess.Popen[bytes]
+    folder: Path
 
     @property
     def url(self) -> str:
         """The address with the token."""
         return f"sc://localhost:{self.port}/;token={self.token}"
+
+    def said(self) -> str:
+        """All that it wrote for people: its log, and what its pages would show."""
+        files = (file for file in self.folder.rglob("*") if file.is_file() and file.suffix != ".class")
+        return "".join(file.read_text(errors="replace") for file in files)
 
     def kill(self) -> None:
         """Kill it, and whatever it started."""
@@ -62,17 +71,22 @@ def running_connect_server() -> Iterator[ConnectServer]:
     """Start one; it is gone afterwards."""
     token = secrets.token_hex(16)
     port = free_port()
-    settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port)}
-    command = [
-        find_spark_submit(os.environ),
-        *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
-        "spark-internal",
-    ]
     environment = {**spark_environment(os.environ), "SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
+        settings = {
+            **_SETTINGS,
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.eventLog.dir": f"file://{folder}",
+            **({"spark.jars": str(DRIVER)} if DRIVER.exists() else {}),
+        }
+        command = [
+            find_spark_submit(os.environ),
+            *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            *(text for name, value in settings.items() for text in ("--conf", f"{name}={value}")),
+            "spark-internal",
+        ]
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
-        server = ConnectServer(port, token, process)
+        server = ConnectServer(port, token, process, Path(folder))
         try:
             _await(server, Path(folder, "log"))
             yield server

@@ -15,6 +15,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+DRIVER = Path("/usr/share/java/postgresql.jar")
+"""PostgreSQL's JDBC driver, where Debian's libpostgresql-jdbc-java puts it."""
+
+
 _GUARDED = "guarded"
 """The user who needs a password; the others do not."""
 

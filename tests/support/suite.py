@@ -56,6 +56,7 @@ GROUPS = {
         "tests/formats/test_merging.py",
         "tests/jobs/",
         "tests/operators/test_spark_server.py",
+        "tests/runners/test_connect_channel.py",
         "tests/runners/test_spark_connect.py",
         "tests/runners/local/",
         "tests/scripts/",

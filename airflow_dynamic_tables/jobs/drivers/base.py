@@ -51,6 +51,11 @@ class Driver(ABC):
     def count_files(self, frame: DataFrame) -> int:
         """How many files Spark reads for a frame that is nothing but files."""
 
+    @property
+    @abstractmethod
+    def how_to_add_jars(self) -> str:
+        """What to do so that Spark finds a class that it does not find, as the end of a sentence."""
+
     @abstractmethod
     def late_rows(self, query: str) -> int:
         """Rows that the batch at which a streaming query is left out so far, because the watermark was beyond them.
@@ -61,6 +66,10 @@ class Driver(ABC):
     @abstractmethod
     def add_python_file(self, uri: str) -> None:
         """Make the modules of a file importable, here and where Spark runs Python functions."""
+
+    @abstractmethod
+    def add_jar(self, uri: str) -> None:
+        """Make the classes of a jar known to this job, whatever another one knows by their names."""
 
     @abstractmethod
     def password(self, variable: str) -> str | None:

@@ -89,11 +89,20 @@ class ConnectDriver(Driver):
         """Refuse: a server tells this only when a batch is over, and no stream runs over Connect."""
         raise NotImplementedError(f"nobody counts the late rows of {query} over Connect")
 
+    @property
+    def how_to_add_jars(self) -> str:
+        """See :attr:`Driver.how_to_add_jars`."""
+        return "start the Spark Connect server with its jar: by --jars, or jars in the extra of a connection to host 'local'"
+
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""
         copy = self._surroundings.local_copy(uri)
         sys.path.insert(0, str(copy.parent if copy.suffix == ".py" else copy))
         self._spark.addArtifacts(str(copy), pyfile=True)
+
+    def add_jar(self, uri: str) -> None:
+        """See :meth:`Driver.add_jar`. By SQL it would be a jar of the whole server, which keeps the first class of a name."""
+        self._spark.addArtifacts(str(self._surroundings.local_copy(uri)))
 
     def password(self, variable: str) -> str | None:
         """See :meth:`Driver.password`."""

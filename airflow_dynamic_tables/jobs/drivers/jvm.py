@@ -65,9 +65,18 @@ class JvmDriver(Driver):
         batch: Any = running._jsq.streamingQuery().lastExecution().executedPlan()
         return _late_rows(batch)
 
+    @property
+    def how_to_add_jars(self) -> str:
+        """See :attr:`Driver.how_to_add_jars`."""
+        return "name its jar in the definition, for example spark: {packages: 'org.postgresql:postgresql:42.7.7'}"
+
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""
         self._spark.sparkContext.addPyFile(uri)
+
+    def add_jar(self, uri: str) -> None:
+        """See :meth:`Driver.add_jar`."""
+        self._spark.sql(f"ADD JAR {uri}")
 
     def password(self, variable: str) -> str | None:
         """See :meth:`Driver.password`."""

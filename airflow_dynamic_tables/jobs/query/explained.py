@@ -122,7 +122,7 @@ class ExplainedQueries:
             with self._whole():
                 text = str(self._spark.sql(statement).collect()[0][0])
         except AnalysisException as error:  # what the parser says is one, too
-            raise ValueError(_as_of_the_query(str(error))) from None
+            raise ValueError(_as_of_the_query(str(error), query)) from None
         _, found_shallow, rest = text.partition(f"SubqueryAlias {shallow}\n")
         first, found_deep, rest = rest.partition(f"SubqueryAlias {deep}\n")
         second, found_end, _ = rest.partition(f"WindowSpecReference({end})")
@@ -143,10 +143,16 @@ class ExplainedQueries:
             settings.change(before, defaults=_NOTHING_IS_CUT.keys() - before.keys())
 
 
-def _as_of_the_query(message: str) -> str:
-    """What the parser says, without the statement around the query, which begins in its second line."""
+def _as_of_the_query(message: str, query: str) -> str:
+    """What the parser says of the statement around a query, which begins in its second line, as it would say it of the query."""
     words = message.partition("\n\n== SQL")[0].partition("\n\nJVM stacktrace:")[0].strip()
-    return _PLACE.sub(lambda place: f"(line {int(place[1]) - 1}, pos {place[2]})", words)
+    place = _PLACE.search(words)
+    if place is None:
+        return words
+    line, position = int(place[1]) - 1, int(place[2])
+    lines = query.split("\n")
+    shown = "\n".join((*lines[:line], f"{'-' * position}^^^", *lines[line:]))
+    return f"{words[: place.start()]}(line {line}, pos {position}){words[place.end() :]}\n\n== SQL ==\n{shown}"
 
 
 def _not_checked(why: str) -> str:

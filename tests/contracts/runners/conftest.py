@@ -8,42 +8,93 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.exceptions import JobFailedError
+from airflow_dynamic_tables.jobs import main
 from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.environment import variables_set
 from airflow_dynamic_tables.runners.registry import runner_for
+from airflow_dynamic_tables.runners.spark_submit import job_failure
+from tests.support.connect_server import ConnectServer
 from tests.support.jobs import make_plan
+from tests.support.postgres import DRIVER
 
 SMALL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.enabled": "true",
+    "spark.jars": str(DRIVER),
+    "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
-"""What makes a Spark of a test's own start fast and listen to nobody; a server has it already."""
+"""What makes a Spark of a test's own start fast, listen to nobody and know PostgreSQL; a server has it already."""
 
 
 @dataclass
 class Bench:
-    """Runners of one kind, and what they said."""
+    """Runners of one kind, and what they and their Spark said."""
 
-    address: str
-    conf: Mapping[str, str]
+    new: Callable[[Callable[[str], None]], Runner]
+    events: Callable[[], str]
+    secrets: tuple[str, ...] = ()
     lines: list[str] = field(default_factory=list)
 
-    def runner(self, **conf: str) -> Runner:
+    def runner(self) -> Runner:
         """A new one."""
-        return runner_for(SparkSettings(conf={**self.conf, **conf}), self.address, self.lines.append)
+        return self.new(self.lines.append)
+
+
+class JobRunner(Runner):
+    """The job that spark-submit starts, in the JVM of the tests: it says of a plan what it says there, and nothing starts."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
+        """See :meth:`Runner.run`."""
+        with variables_set(environment):
+            code = main.run(self._spark.newSession(), plan.plan_location)
+        if code != 0:
+            raise job_failure(plan) or JobFailedError("the job left no error")
+
+    def stop(self) -> None:
+        """Never called: see :func:`bench`."""
+        raise NotImplementedError
 
 
 @pytest.fixture(params=["spark-submit", "spark-connect"])
-def bench(request: pytest.FixtureRequest) -> Bench:
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    """Runners as they are."""
     if request.param == "spark-connect":
-        return Bench(request.getfixturevalue("connect_server").url, {})
+        return _over_connect(request)
     request.getfixturevalue("java")
-    return Bench("local[2]", {**SMALL, "spark.sql.shuffle.partitions": "2"})
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = SparkSettings(conf={**SMALL, "spark.eventLog.dir": events.as_uri()})
+    return Bench(
+        lambda on_line: runner_for(settings, "local[2]", on_line),
+        lambda: "".join(file.read_text() for file in events.rglob("*") if file.is_file()),
+    )
+
+
+@pytest.fixture(params=["job", "spark-connect"])
+def quick_bench(request: pytest.FixtureRequest) -> Bench:
+    """For what only the job has to say: without the start of a spark-submit for every case."""
+    if request.param == "spark-connect":
+        return _over_connect(request)
+    spark: SparkSession = request.getfixturevalue("spark")
+    return Bench(lambda _on_line: JobRunner(spark), lambda: "")
+
+
+def _over_connect(request: pytest.FixtureRequest) -> Bench:
+    server: ConnectServer = request.getfixturevalue("connect_server")
+    return Bench(lambda on_line: runner_for(SparkSettings(), server.url, on_line), server.said, (server.token,))
 
 
 @pytest.fixture

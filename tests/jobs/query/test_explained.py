@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
 from typing import cast
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.jobs.query.checking import check_query
 from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
+from airflow_dynamic_tables.jobs.query.permissions import check_allowed
 from tests.jobs.conftest import Plan
 from tests.jobs.query.test_checking import HIDDEN, NO_QUERIES, QUERIES, READS
 from tests.jobs.query.test_permissions import CALLS, CLOSED, HARMLESS, SCRIPTS
@@ -77,6 +82,70 @@ def test_what_does_more(explained: ExplainedQueries, query: str) -> None:
         with pytest.raises(ValueError, match=r".") as caught:
             explained.check_query(text, ["t"])
         assert "deep_" not in str(caught.value)
+
+
+FRAMES = [
+    "SELECT * FROM ({}) AS q",
+    "WITH q AS ({}) SELECT * FROM q, t",
+    "SELECT (SELECT max(1) FROM ({}) AS s) AS x FROM t",
+    "SELECT 1 AS x FROM t WHERE EXISTS ({})",
+    "{} UNION ALL {}",
+    "SELECT max(a) OVER (ORDER BY (SELECT 1 FROM ({}))) FROM t",
+    "FROM t |> WHERE a IN ({})",
+    "SELECT /*+ REPARTITION(2) */ * FROM LATERAL ({}) AS q",
+    "WITH RECURSIVE t AS ({}) SELECT * FROM t",
+]
+"""What texts are put into when they are spoiled; more than one level deep, as chance has it."""
+
+PIECES = ["t", "secret", "`t`", "(", ")", "'", '"', "`", "--", "/*", "*/", ";", "$$", "{x}", ":p", "\n", "\n+- ", "-- \\\n"]
+PIECES += ["EXPLAIN", "OVER w", "STREAM", "IDENTIFIER('t')", "WITH secret AS (TABLE t)", "VERSION AS OF 1", "USING 'cat'"]
+PIECES += ["reflect('java.lang.System', 'gc')"]
+TEXTS = [*QUERIES, *FINE, *(text for text, _ in NO_QUERIES), *READS, *HIDDEN, *FORGED, *HARD, *SCRIPTS, *CALLS, *HARMLESS]
+
+
+def spoiled(number: int) -> str:
+    """A text of the corpora that somebody put together otherwise; the same number always gives the same."""
+    chance = Random(number)
+    text = chance.choice(TEXTS)
+    for _ in range(chance.randint(0, 4)):
+        words = re.split(r"(\s+|[(),'])", text)
+        place = chance.randrange(len(words))
+        match chance.randint(0, 3):
+            case 0:
+                text = chance.choice(FRAMES).replace("{}", text)
+            case 1:
+                text = "".join([*words[:place], chance.choice(PIECES), " ", *words[place:]])
+            case 2:
+                text = "".join([*words[:place], *words[place + 1 :]])
+            case _:
+                text = "".join([*words[:place], chance.choice(re.split(r"\s+", chance.choice(TEXTS))), *words[place + 1 :]])
+    return text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 800, 100))
+def test_nothing_passes_that_the_tree_does_not_let_pass(
+    spark: SparkSession, explained: ExplainedQueries, plan: Plan, first: int
+) -> None:
+    stricter = 0
+    for text in map(spoiled, range(first, first + 100)):
+        by_tree = _passes(partial(check_query, spark, text, ["t", "U"]))
+        by_text = _passes(partial(explained.check_query, text, ["t", "U"]))
+        assert by_tree or not by_text, text
+        stricter += by_tree and not by_text
+        if by_tree:
+            closed = plan(text, allowed=CLOSED)
+            allowed_by_tree = _passes(partial(check_allowed, spark, closed))
+            assert allowed_by_tree or not _passes(partial(explained.check_allowed, closed)), text
+    assert stricter < 20
+
+
+def _passes(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except (ValueError, PySparkException):
+        return False
+    return True
 
 
 def test_a_window_hides_no_table_from_the_tree_either(spark: SparkSession) -> None:

@@ -186,6 +186,7 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     assert "There is no java" in other.stderr
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_long_job_leaves_a_core_to_the_next_one_as_soon_as_one_is_free(folder: ServerFolder) -> None:
     server, _ = start(folder, Options())
