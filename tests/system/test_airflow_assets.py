@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -62,6 +63,8 @@ def test_who_waits_for_a_table_runs_and_stops_no_refresh(stack: Stack) -> None:
     folder = stack.airflow.home / "waited_for"
     folder.mkdir()
     (folder / "rows.json").write_text(json.dumps({"x": 1, "nap": 0}) + "\n")
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC).timestamp() + 0.5  # what changed just before it is read is read again
+    os.utime(folder / "rows.json", (long_ago, long_ago))
     stack.airflow.define("assets.yaml", TABLE.replace("FOLDER", str(folder)))
     refresh_without_airflow(stack)
     until("DAGs", lambda: stack.get("/dags", dag_id_pattern="dynamic_table__lake__assets__%")["total_entries"] == 2)
