@@ -82,11 +82,11 @@ SparkConnectRunner(SparkSettings(), os.environ["ADDRESS"], patience=20).run(plan
 
 
 def test_tls_is_for_a_certificate_that_is_known_here(connect_server: ConnectServer, plan: Plan, tmp_path: Path) -> None:
-    certificate = self_signed(tmp_path, "localhost")
+    certificate = self_signed(tmp_path)
     planned = plan("SELECT 1 AS x")
     (tmp_path / "plan.json").write_text(planned.to_json())
     with tls_proxy(certificate, connect_server.port) as port:
-        url = f"sc://localhost:{port}/;token={connect_server.token};use_ssl=true"
+        url = f"sc://127.0.0.1:{port}/;token={connect_server.token};use_ssl=true"
         with pytest.raises(JobFailedError, match=r"\(with TLS\); .*GRPC_DEFAULT_SSL.*CERTIFICATE_VERIFY_FAILED") as caught:
             runner(url, 1).run(planned, {})
         assert connect_server.token not in str(caught.value)
