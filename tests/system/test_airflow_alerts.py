@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -124,6 +125,17 @@ def folder(stack: Stack) -> Path:
     return folder
 
 
+def kill_worker_of(job: psutil.Process) -> None:
+    """Kill a task with its supervisor: that alone would end the task without callbacks."""
+    task = job.parent()
+    supervisor = task.parent() if task is not None else None
+    assert task is not None
+    assert supervisor is not None
+    assert "LocalExecutor" in " ".join(supervisor.cmdline())
+    supervisor.kill()
+    task.kill()
+
+
 def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, folder: Path) -> None:
     airflow = stack.airflow
 
@@ -136,9 +148,7 @@ def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, 
         (stage,) = until("stage", lambda: workspace.ledger.list_stages(killed), 600)
     (job,) = until("job", lambda: jobs_of(stage.token), 600)
     until("deadline", lambda: ["late", KILLED] in heard(), 600)
-    task = job.parent()
-    assert task is not None
-    task.kill()
+    kill_worker_of(job)
     stack.until_state(KILLED, run_id, "failed", seconds=600)
 
     expected = [

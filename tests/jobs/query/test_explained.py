@@ -163,7 +163,7 @@ def test_a_name_that_is_a_table_is_not_its_own_recursion(session: SparkSession, 
 
 
 def test_a_mistake_has_its_place_in_the_query(explained: ExplainedQueries) -> None:
-    with pytest.raises(ValueError, match=r"^\[PARSE_SYNTAX_ERROR\] .*\(line 2, pos 14\)$"):
+    with pytest.raises(ValueError, match=r"^\[PARSE_SYNTAX_ERROR\] .*\(line 2, pos 14\)\n\n== SQL ==\nSELECT 1\n"):
         explained.check_query("SELECT 1\nFROM t GRUPPE BY x", ["t"])
 
 
