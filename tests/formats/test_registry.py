@@ -7,7 +7,7 @@ import pytest
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats, sink_formats, source_formats
+from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats, endless_format, sink_formats, source_formats
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
 from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, is_bound, open_table
 
@@ -18,7 +18,8 @@ FOLDER = FolderStore("lake", "file:///warehouse")
 def test_every_format_that_a_definition_may_name_is_somewhere_at_home() -> None:
     assert {name for name, _ in TABLES} == set(sink_formats())
     bound = {name for name, _ in SOURCES}
-    assert bound | set(sink_formats()) == {name for name in source_formats() if name != "view"}
+    streamed = {name for name in source_formats() if endless_format(name) is not None}
+    assert bound | set(sink_formats()) == set(source_formats()) - streamed - {"view"}
     assert bound <= FORMATS.keys()
     assert {name for name, _ in COUNTERS} == set(counted_formats())
     assert COUNTERS.keys() <= SOURCES.keys()
