@@ -1,6 +1,6 @@
 """Callbacks of the refresh task. They reconcile by token and never decide.
 
-Airflow runs them late, twice or not at all, in the task process or in the DAG processor, so each is idempotent, knows nothing
+Airflow runs them late, twice or not at all, in the task process or in the DAG processor, so each is idempotent, knows little
 but the token and never raises. What no callback saw is swept by the maintenance DAG and by the next refresh.
 """
 
@@ -10,6 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from airflow.sdk import TaskInstanceState
+
+from airflow_dynamic_tables.services.stages.processes import is_current
 from airflow_dynamic_tables.services.stages.settling import abort, reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -24,7 +27,12 @@ def complete_refresh(context: Mapping[str, Any]) -> None:
 def abort_refresh(context: Mapping[str, Any]) -> None:
     """On failure or retry: give up the stage of that try, unless its commit landed."""
     reason = context.get("exception") or "the Airflow task failed"
-    _reconcile(context, lambda workspace, token: abort(workspace, token, str(reason)))
+
+    def act(workspace: Workspace, token: str) -> None:
+        if not _is_at_work_again(context, workspace, token):
+            abort(workspace, token, str(reason))
+
+    _reconcile(context, act)
 
 
 def beside_ours(given: Mapping[str, Any]) -> dict[str, list[Callable[..., Any]]]:
@@ -50,6 +58,20 @@ def _reconcile(context: Mapping[str, Any], act: Callable[[Workspace, str], objec
             act(workspace, token)
     except Exception:
         log.warning("Could not reconcile refresh %s; the next refresh or the maintenance DAG does it.", token, exc_info=True)
+
+
+def _is_at_work_again(context: Mapping[str, Any], workspace: Workspace, token: str) -> bool:
+    """Whether the stage is of a later try than the one that failed.
+
+    A task that is cleared gets the id of its next try at once, and the DAG processor is told of the end of the earlier one under
+    that id, perhaps when the next one is at work.
+    """
+    stage = workspace.ledger.get_stage(token)
+    if stage is None or is_current(stage.process):
+        return False
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id]).get(ti.run_id, {})
+    return TaskInstanceState.RUNNING in states.values()
 
 
 _OURS = {"on_success_callback": complete_refresh, "on_failure_callback": abort_refresh, "on_retry_callback": abort_refresh}

@@ -61,6 +61,19 @@ def test_a_dead_try_is_aborted_as_often_as_airflow_likes(operator: DynamicTableR
     assert not stage.exists()
 
 
+@pytest.mark.parametrize(("state", "found"), [("running", StageState.OPEN), ("failed", StageState.ABORTED)])
+def test_a_later_try_is_left_alone(
+    operator: DynamicTableRefreshOperator, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, state: str, found: StageState
+) -> None:
+    """A cleared task has the id of its next try, which is at work elsewhere when Airflow tells of the end of the first."""
+    elsewhere = "elsewhere|somewhere|1|2|3"
+    monkeypatch.setattr("airflow_dynamic_tables.services.refresh.running.current_process", lambda: elsewhere)
+    begin(workspace, request_of(operator))
+    task = {"dag_id": "dag", "task_id": "refresh", "run_id": "run", "get_task_states": lambda **_: {"run": {"refresh": state}}}
+    abort_refresh({"ti": SimpleNamespace(id="token", **task), "task": operator})
+    assert workspace.ledger.get_stage("token").state is found
+
+
 def test_nothing_happens_after_a_commit(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
     version = run(workspace, request_of(operator), write_numbers)
     abort_refresh(context_of(operator))

@@ -15,8 +15,17 @@ def current_process() -> str:
 
     Without the last, two containers with one host name, of a kernel that tells nothing of namespaces, would look the same.
     """
+    return "|".join((*_identity(), uuid4().hex))
+
+
+def is_current(process: str) -> bool:
+    """Whether that process is this one."""
+    return process.split("|")[:-1] == list(_identity())
+
+
+def _identity() -> tuple[str, ...]:
     pid = os.getpid()
-    return "|".join((socket.gethostname(), machine(), str(pid), started(pid) or "", uuid4().hex))
+    return (socket.gethostname(), machine(), str(pid), started(pid) or "")
 
 
 def is_dead(process: str) -> bool:
