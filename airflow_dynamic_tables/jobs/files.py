@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from airflow_dynamic_tables.core.tables.data_files import is_hidden
-
-_PATTERN_SIGNS = re.compile(r"[{}\[\]*?\\]")
-"""What Hadoop reads as a pattern in the path of a file."""
+from airflow_dynamic_tables.core.tables.data_files import PATTERN_SIGNS, is_hidden
 
 
 def exactly(uri: str) -> str:
@@ -19,7 +15,7 @@ def exactly(uri: str) -> str:
 
     Spark can be told that paths are no patterns, but 4.2 then reads all of them once for each that looks like one (SPARK-58518).
     """
-    return _PATTERN_SIGNS.sub(lambda sign: f"\\{sign[0]}", uri)
+    return "".join(f"\\{sign}" if sign in PATTERN_SIGNS else sign for sign in uri)
 
 
 def read_text(spark: SparkSession, uri: str) -> str:
@@ -35,12 +31,7 @@ def read_text(spark: SparkSession, uri: str) -> str:
 def write_text(spark: SparkSession, uri: str, text: str) -> None:
     """Write a small file so that it is there whole or not at all."""
     system, path = _open(spark, uri)
-    half = _jvm(spark).org.apache.hadoop.fs.Path(f"{uri}.writing")
-    stream = system.create(half, True)
-    try:
-        stream.write(bytearray(text.encode("utf-8")))
-    finally:
-        stream.close()
+    half = _written(spark, system, f"{uri}.writing", text)
     system.delete(path, False)
     if not system.rename(half, path):
         raise OSError(f"cannot rename {uri}.writing to {uri}")
@@ -55,15 +46,21 @@ def create_text(spark: SparkSession, uri: str, text: str) -> None:
     """
     system, path = _open(spark, uri)
     folder, _, name = uri.rpartition("/")
-    half = _jvm(spark).org.apache.hadoop.fs.Path(f"{folder}/.{name}.{uuid4().hex}")
-    stream = system.create(half, False)
+    half = _written(spark, system, f"{folder}/.{name}.{uuid4().hex}", text)
+    if system.exists(path) or not system.rename(half, path):
+        system.delete(half, False)
+        raise FileExistsError(f"{uri} is there already")
+
+
+def _written(spark: SparkSession, system: Any, uri: str, text: str) -> Any:
+    """Hadoop's path of a file that was written anew under a name that nobody reads."""
+    path = _jvm(spark).org.apache.hadoop.fs.Path(uri)
+    stream = system.create(path, True)
     try:
         stream.write(bytearray(text.encode("utf-8")))
     finally:
         stream.close()
-    if system.exists(path) or not system.rename(half, path):
-        system.delete(half, False)
-        raise FileExistsError(f"{uri} is there already")
+    return path
 
 
 def list_names(spark: SparkSession, uri: str) -> list[str]:

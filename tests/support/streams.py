@@ -28,6 +28,15 @@ WINDOWS = """
     SELECT date_format(w.start, 'HH:mm') AS minute, count(*) AS n, sum(id) AS ids
     FROM (SELECT window(ts, '1 minute') AS w, id FROM raw.events) GROUP BY w"""
 
+KAFKA_LOGIN = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "me",
+    "sasl.password": "hunter2",
+}
+"""Extra of a connection to a broker that nobody runs."""
+
 DEADLINE = 240
 """Seconds that anything may take on a machine that has a lot to do."""
 

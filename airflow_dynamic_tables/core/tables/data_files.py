@@ -10,6 +10,9 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
+PATTERN_SIGNS = frozenset("{}[]*?\\")
+"""What Hadoop reads as a pattern in the path of a file."""
+
 
 def is_hidden(relative_path: str) -> bool:
     """Whether a file below a table's folder is no data: its name, or a folder on the way, begins with "." or "_".

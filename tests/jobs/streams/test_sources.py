@@ -20,18 +20,11 @@ from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin
 from airflow_dynamic_tables.services.workspace import Workspace
-from tests.support.streams import StreamSite, ids, turn_until
+from tests.support.streams import KAFKA_LOGIN, StreamSite, ids, turn_until
 
 pytestmark = pytest.mark.spark
 
 CONNECTION = "AIRFLOW_CONN_EVENTS-1"
-LOGIN = {
-    "bootstrap.servers": "127.0.0.1:1",
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "me",
-    "sasl.password": "hunter2",
-}
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def ticking(site: StreamSite) -> StreamSite:
 
 @pytest.fixture
 def topic(site: StreamSite, monkeypatch: pytest.MonkeyPatch) -> StreamSite:
-    monkeypatch.setenv(CONNECTION, json.dumps({"conn_type": "kafka", "extra": LOGIN}))
+    monkeypatch.setenv(CONNECTION, json.dumps({"conn_type": "kafka", "extra": KAFKA_LOGIN}))
     declared = "\n- {name: raw.events, format: kafka, conn_id: events-1, options: {subscribe: clicks}}"
     return replace(site, source=declared, query="SELECT offset AS id, CAST(value AS STRING) AS text, topic FROM raw.events")
 

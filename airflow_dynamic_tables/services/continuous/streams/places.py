@@ -16,14 +16,12 @@ from airflow_dynamic_tables.clients.files import exists, list_entries, read_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.streaming.streams import NO_PROGRESS, WORKER_FILE, Answer, Progress
+from airflow_dynamic_tables.core.tables.data_files import PATTERN_SIGNS
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.services.workspace import Workspace
 
 STREAMS = "_streams"
 """Folder in that of a table; what lies in it is no data to Spark, Hive and Iceberg, and nobody's orphan."""
-
-
-_PATTERN_SIGNS = frozenset("{}[]*?\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ def named_like_a_pattern(noted: str) -> str | None:
     Spark 4.2 reads all files of a batch once more for each such file (SPARK-58518).
     """
     files = (unquote(str(json.loads(line).get("path", ""))) for line in noted.splitlines() if line.startswith("{"))
-    return next((file for file in files if not _PATTERN_SIGNS.isdisjoint(file)), None)
+    return next((file for file in files if not PATTERN_SIGNS.isdisjoint(file)), None)
 
 
 def stream_progress(workspace: Workspace, identifier: TableIdentifier) -> Progress | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,26 +12,14 @@ from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, stream_plan
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from tests.support.faults.stream_job import run_stream
-from tests.support.streams import StreamSite, ids, turn_until
+from tests.support.streams import KAFKA_LOGIN, StreamSite, ids, turn_until
 
 TOPIC = "\n- {name: raw.events, format: kafka, conn_id: events-1, options: {subscribe: clicks}}"
-LOGIN = {
-    "bootstrap.servers": "127.0.0.1:1",
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "me",
-    "sasl.password": "hunter2",
-}
-
-
-@pytest.fixture
-def site(tmp_path: Path, empty_state: Path) -> StreamSite:
-    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
 
 
 def test_what_the_job_is_told(site: StreamSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of the topic, from the first record on; the login in its environment alone."""
-    monkeypatch.setenv("AIRFLOW_CONN_EVENTS-1", json.dumps({"conn_type": "kafka", "extra": LOGIN}))
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTS-1", json.dumps({"conn_type": "kafka", "extra": KAFKA_LOGIN}))
     topic = replace(site, source=TOPIC, query="SELECT offset AS id FROM raw.events")
     tuned = replace(topic, source=TOPIC.replace("clicks}", "clicks, minPartitions: 3}"))
     with site.open() as workspace:
