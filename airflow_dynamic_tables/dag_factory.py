@@ -25,6 +25,7 @@ from airflow_dynamic_tables.dags_support.declared import (
     Access,
     configured_poll_interval,
     default_args_of,
+    is_airflows,
     load_every,
     load_workflow,
     said,
@@ -107,6 +108,8 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
         # A table that nothing would refresh is no DAG but an error where its file is.
         if why := not_supported_yet(table):
             refused.add([at(f"{table.identifier}: {why}")])
+        elif not is_airflows(table):
+            continue
         elif table.dag:
             groups.setdefault(table.dag, []).append(table)
         else:
@@ -134,7 +137,8 @@ def _told(refused: Mistakes, table: DynamicTable) -> Iterator[None]:
 
 def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     definitions = load_workflow(path, dag_id, access.catalogs_file)
-    tables = [table for table in definitions.topological() if table.workflow_id == dag_id and not not_supported_yet(table)]
+    tables = [table for table in definitions.topological() if table.workflow_id == dag_id and is_airflows(table)]
+    tables = [table for table in tables if not not_supported_yet(table)]
     if not tables:
         return []
     # They are the scheduler's: a worker may be configured otherwise, and need not know what is called at the deadline.
@@ -271,10 +275,10 @@ def _place_tags(identifier: TableIdentifier) -> list[str]:
 
 
 def build_maintenance_dag(access: Access) -> DAG:
-    """The hourly DAG that cleans up after refreshes that died."""
+    """The hourly DAG that cleans up after refreshes that died, and whose runs name the tables that nobody declares any more."""
     dag = DAG(
         dag_id=MAINTENANCE_DAG,
-        description="Cleans up after refreshes that died",
+        description="Cleans up after refreshes that died; a note at its runs names the tables that nobody declares any more",
         schedule=CronTriggerTimetable("30 * * * *", timezone="UTC"),
         start_date=START_DATE,
         catchup=False,
@@ -288,6 +292,7 @@ def build_maintenance_dag(access: Access) -> DAG:
         dag=dag,
         catalog_conn_id=access.conn_id,
         catalogs_file=access.catalogs_file,
+        definitions_path=access.definitions,
         max_active_tis_per_dag=1,  # whatever a backfill says: two at once would tell of the same version twice
     )
     return dag

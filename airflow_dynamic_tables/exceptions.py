@@ -21,7 +21,16 @@ DynamicTableError
 │     └─ EmptyBatchError         a batch of a stream has no rows: nothing is to be done
 ├─ CommitUnknownError            look before touching: never clean up
 ├─ JobFailedError                the cluster said no (application id, log tail)
-└─ UpstreamError                 a parent is late or failed
+├─ SchedulerError                the scheduler of workflows said no
+│  ├─ WorkflowNotFoundError      it has no such workflow
+│  ├─ UnsupportedScheduleError   it has no such schedule
+│  └─ SchedulerUnavailableError  try again when the scheduler is back
+├─ UpstreamError                 a parent is late or failed
+├─ InvalidFieldError             a field of a request says what cannot be: correct it
+├─ TooBusyError                  too much is going on: ask again later
+└─ AccessError                   whoever asks may not
+   ├─ UnauthenticatedError       log in, and ask again
+   └─ ForbiddenError             ask for the right
 
 The docstring of a class is its default message; data sits in attributes; library errors are wrapped once, at the
 edge, with ``from``. No message holds a secret: it goes to the history, to logs and to screens.
@@ -174,5 +183,45 @@ class JobMisfitError(JobFailedError):
     """The columns of the query do not fit the table; the job wrote nothing."""
 
 
+class SchedulerError(DynamicTableError):
+    """The scheduler of workflows refused."""
+
+
+class WorkflowNotFoundError(SchedulerError):
+    """The scheduler has no such workflow."""
+
+
+class UnsupportedScheduleError(SchedulerError):
+    """The scheduler has no such schedule."""
+
+
+class SchedulerUnavailableError(SchedulerError):
+    """The scheduler cannot be reached."""
+
+
 class UpstreamError(DynamicTableError):
     """A table that this one reads is late or failed."""
+
+
+class InvalidFieldError(DynamicTableError):
+    """A field of a request says something that cannot be."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        self.field = field
+        super().__init__(detail)
+
+
+class TooBusyError(DynamicTableError):
+    """Too much is going on already; ask again later."""
+
+
+class AccessError(DynamicTableError):
+    """Whoever asks may not."""
+
+
+class UnauthenticatedError(AccessError):
+    """Nobody knows who asks."""
+
+
+class ForbiddenError(AccessError):
+    """Whoever asks has no right to that."""

@@ -72,6 +72,14 @@ _CONFIG = {
             "example": None,
             "default": "dynamic_tables_default",
         },
+        "definitions": {
+            "description": "File or folder of the definitions, for the REST gateway of the api-server. Empty: what "
+            "DYNAMIC_TABLES_DEFINITIONS says, else definitions in the folder of the DAGs.\n",
+            "version_added": "0.2.0",
+            "type": "string",
+            "example": "/opt/airflow/dags/definitions",
+            "default": "",
+        },
         "upstream_poll_interval": {
             "description": "Seconds until the first look at the parents a refresh waits for, and between two looks.\n",
             "version_added": "0.1.0",

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from many_tables import definitions_of
 from measure import check, compare, interleave
 
 DAGS = 1000
@@ -51,7 +52,7 @@ def main() -> None:
         ours, rival = home / "ours", home / "rival"
         for number in range(0, DAGS, DAGS_PER_FILE):
             numbers = range(number, number + DAGS_PER_FILE)
-            _write(ours / f"tables_{number:04d}.yaml", _our_file(number, numbers))
+            _write(ours / f"tables_{number:04d}.yaml", definitions_of(numbers))
             _write(rival / f"dags_{number:04d}.yaml", _rival_file(numbers))
         environ = {
             **os.environ,
@@ -90,31 +91,6 @@ def _seconds(program: str, folder: Path, environ: dict[str, str], expected: int)
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-def _our_file(first: int, numbers: range) -> str:
-    tables = "".join(_our_table(number, first) for number in numbers)
-    return f"""defaults: {{catalog: lake, database: bench, start_date: 2024-01-01}}
-sources:
-  - {{name: raw.orders_{first:04d}, format: parquet, path: /data/orders, partitioned_by: [ds]}}
-dynamic_tables:
-{tables}"""
-
-
-def _our_table(number: int, source: int) -> str:
-    return f"""  - name: table_{number:04d}
-    comment: Revenue per day and country, number {number}
-    freshness: 1 day
-    partitioned_by: [ds]
-    options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
-    retries: 3
-    spark: {{conf: {{spark.executor.memory: 4g}}}}
-    query: |
-      WITH paid AS (SELECT ds, country, amount, {number} AS number FROM raw.orders_{source:04d} WHERE state = 'paid')
-      SELECT ds, country, count(*) AS orders, sum(amount) AS revenue, max(number) AS number
-      FROM paid
-      GROUP BY ds, country
-"""
 
 
 def _rival_file(numbers: range) -> str:

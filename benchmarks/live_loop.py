@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.continuous.partition_commit import Partitio
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import is_suspended
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 _LONG = timedelta(days=1)
@@ -53,7 +53,7 @@ def run(definitions: Path, dag_id: str) -> None:
 
         def halt() -> Halt | None:
             has_news()
-            return watch.halt() or (Halt("it is suspended") if is_suspended(workspace, table.identifier) else None)
+            return watch.halt() or (Halt("it is suspended") if why_suspended(workspace, table.identifier) else None)
 
         strategy = strategy_of(work)
         loop = Loop(

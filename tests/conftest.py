@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from tests.support.connect_server import ConnectServer, running_connect_server
+from tests.support.disks import wait_for_no_disk
 from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
@@ -35,6 +36,8 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Else a run would leave thousands of analysed definitions in the cache of whoever runs it, and read what earlier runs left.
 os.environ["DYNAMIC_TABLES_CACHE"] = f"{_AIRFLOW_HOME}/definitions-cache"
 
+
+wait_for_no_disk()
 
 # The same examples on every run: a red build can be repeated, and a busy machine is no failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -26,7 +26,7 @@ from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
@@ -245,7 +245,7 @@ def test_default_args_hold_where_the_definitions_say_nothing(folder: Path) -> No
     daily, totals = (namespace[dag_id].get_task("refresh") for dag_id in (DAILY, TOTALS))
     assert (daily.retries, daily.owner, daily.queue) == (5, "jane", "q")
     assert (totals.retries, totals.owner, totals.retry_delay) == (7, "ops", timedelta(minutes=5))
-    assert called(totals, "on_failure_callback") == [told, abort_refresh]
+    assert called(totals, "on_failure_callback") == [told, abort_refresh, count_failure]
     assert called(totals, "on_retry_callback") == [abort_refresh]
     assert daily.conf == {"spark.a": "b", "spark.z": "1"}
     assert namespace[TOTALS].start_date == start
@@ -289,10 +289,10 @@ def test_callbacks_of_the_definitions_come_beside_ours(folder: Path) -> None:
 """
     (folder / "tables.yaml").write_text(TABLES.replace("database: sales}", default) + callbacks)
     dags = load(folder)
-    assert called(dags[DAILY].get_task("refresh"), "on_failure_callback") == [told, abort_refresh]
+    assert called(dags[DAILY].get_task("refresh"), "on_failure_callback") == [told, abort_refresh, count_failure]
     refresh, decide = dags[TOTALS].tasks
-    function, notifier, ours = called(refresh, "on_failure_callback")
-    assert (function, ours) == (told, abort_refresh)
+    function, notifier, *ours = called(refresh, "on_failure_callback")
+    assert (function, ours) == (told, [abort_refresh, count_failure])
     sent: list[object] = []
     notifier({"exception": "no rows", "sent": sent, "dag": dags[TOTALS]})
     assert sent == [("no rows", ["a", "b"])]
@@ -317,7 +317,7 @@ def test_a_dag_tells_of_its_runs_and_of_those_that_are_late(folder: Path) -> Non
     dags = load(folder)
     totals = dags[TOTALS]
     assert (totals.on_failure_callback, totals.on_success_callback) == ([told], None)
-    assert called(totals.get_task("refresh"), "on_failure_callback") == [abort_refresh]
+    assert called(totals.get_task("refresh"), "on_failure_callback") == [abort_refresh, count_failure]
     function, notifier = alerts(totals)
     assert isinstance(function.callback, SyncCallback)
     assert (function.callback.path, function.interval) == (f"{here}.told", timedelta(hours=1)), "the freshness"
@@ -415,6 +415,20 @@ def test_a_callback_that_is_none_is_a_mistake_of_its_table(
     assert message in caplog.text
 
 
+def test_a_table_of_another_scheduler_has_no_dag(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "elsewhere.yaml").write_text(
+        "dynamic_tables:\n"
+        "- {name: lake.sales.elsewhere, freshness: 1 day, query: SELECT 1 AS x, scheduler: dolphinscheduler}\n"
+        "- {name: lake.sales.nowhere, freshness: 1 day, query: SELECT 1 AS x, scheduler: dolfin}\n"
+        "- {name: lake.sales.shared, freshness: 1 day, query: SELECT 1 AS x, scheduler: dolphinscheduler, dag: sales}\n"
+        "- {name: lake.sales.always, freshness: 1 second, query: SELECT 1 AS x, scheduler: dolphinscheduler}\n"
+    )
+    assert load(folder).keys() == {DAILY, TOTALS, MAINTENANCE_DAG}
+    assert "elsewhere.yaml:3:1: lake.sales.nowhere: nobody brings a scheduler 'dolfin'; known are airflow, dolph" in caplog.text
+    assert "elsewhere.yaml:4:1: lake.sales.shared: only Airflow refreshes several tables in one 'dag'" in caplog.text
+    assert "elsewhere.yaml:5:1: lake.sales.always: only Airflow refreshes by updates of assets, or all the time" in caplog.text
+
+
 def test_tags_and_documentation(folder: Path) -> None:
     dags = load(folder)
     assert dags[DAILY].tags == {"dynamic-table", "lake", "lake.sales", "finance"}
@@ -431,6 +445,19 @@ def test_tags_and_documentation(folder: Path) -> None:
     ):
         assert expected in text
     assert f"[lake.sales.daily](dags/{DAILY})" in dags[TOTALS].doc_md
+
+
+def test_a_file_of_statements_makes_dags_beside_those_of_yaml(folder: Path) -> None:
+    (folder / "hourly.sql").write_text(
+        "CREATE DYNAMIC TABLE lake.sales.hourly FRESHNESS = INTERVAL '1' HOUR\n"
+        "AS SELECT count(*) AS days FROM lake.sales.daily;\n"
+        "CREATE DYNAMIC TABLE lake.sales.broken FRESHNES = '1 day' AS SELECT 1 AS x;\n"
+    )
+    dags = load(folder)
+    hourly = dags["dynamic_table__lake__sales__hourly"]
+    assert {DAILY, TOTALS, MAINTENANCE_DAG} < dags.keys()
+    assert "```sql\nCREATE DYNAMIC TABLE lake.sales.hourly" in (hourly.doc_md or "")
+    assert hourly.timetable.expression == "0 * * * *"
 
 
 def test_the_page_has_the_yaml_without_secrets(folder: Path) -> None:
@@ -493,10 +520,10 @@ def test_any_name_is_an_asset() -> None:
 
 def test_params_have_defaults_and_a_schema_for_the_form(folder: Path) -> None:
     params = load(folder)[DAILY].params
-    assert params.dump() == {"schedule_time": None, "partition": None, "full_refresh": False}
+    assert params.dump() == {"schedule_time": None, "partition": None, "full_refresh": False, "even_if_suspended": False}
     assert params.get_param("schedule_time").schema["type"] == ["null", "string"]
     assert "ds=2024-01-31" in params.get_param("partition").description
-    for name in ("schedule_time", "partition", "full_refresh"):
+    for name in ("schedule_time", "partition", "full_refresh", "even_if_suspended"):
         assert "null" in params.get_param(name).schema["type"], "the form marks it as required"
     assert params.get_param("partition").resolve("ds=2024-01-01") == "ds=2024-01-01"
 
@@ -649,7 +676,13 @@ def test_tables_share_a_dag(grouped: Path) -> None:
     assert (dag.dag_display_name, dag.max_active_runs, dag.catchup) == ("sales", 1, False)
     assert dag.tags == {"dynamic-table", "lake", "lake.sales", "lake.crm", "sums"}
     assert serialized(dag)["timetable"]["__var"]["expressions"] == ["0 0 * * *", "0 * * * *"], "the ticks of all"
-    assert dag.params.dump() == {"tables": None, "schedule_time": None, "partition": None, "full_refresh": False}
+    assert dag.params.dump() == {
+        "tables": None,
+        "schedule_time": None,
+        "partition": None,
+        "full_refresh": False,
+        "even_if_suspended": False,
+    }
     assert "[lake.sales.totals](dags/dynamic_table_group__sales)" in str(dag.doc_md)
     assert dag.get_task("lake.sales.daily").outlets == [dynamic_table_asset("lake.sales.daily")]
     assert serialized(dag) == serialized(load(grouped)[SALES])

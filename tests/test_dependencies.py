@@ -24,6 +24,7 @@ BROUGHT_BY = {
     "pyarrow": "pyiceberg",
     "thrift": "pyiceberg",
     "pydantic_core": "pydantic",
+    "starlette": "fastapi",
 }
 """Modules that come with a library, of which it says itself which versions it takes."""
 
@@ -74,7 +75,7 @@ def distribution_of(module: str) -> str:
     top = module.partition(".")[0]
     if top == "airflow":
         return "apache-airflow"
-    return BROUGHT_BY.get(top) or packages_distributions()[top][0].lower()
+    return BROUGHT_BY.get(top) or packages_distributions()[top][0].lower().replace("_", "-")
 
 
 def requirements() -> dict[str, str]:

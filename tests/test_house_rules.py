@@ -25,6 +25,8 @@ LATE_IMPORTS = {
     "definitions/queries/text.py": "sqlglot takes half a second, and names and plain queries do without",
     "formats/iceberg/table.py": "Arrow takes more than half a second, and whoever only looks at tables does without",
     "plugins/commands.py": "every command of Airflow imports it",
+    "pytest_plugin.py": "every run of pytest imports it, whatever that tests",
+    "plugins/gateway/mounting.py": "every process of Airflow imports it",
 }
 """Modules that may import our own code within functions, and why."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -22,6 +23,7 @@ from airflow_dynamic_tables.catalog.specs import one_partition, partition_keys
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
+    CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
     ColumnStatistics,
@@ -31,7 +33,12 @@ from airflow_dynamic_tables.clients.connections import Connections, environment_
 from airflow_dynamic_tables.clients.stores import Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
-from airflow_dynamic_tables.exceptions import ConfigurationError, FunctionNotFoundError, PartitionNotFoundError
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    FunctionNotFoundError,
+    PartitionNotFoundError,
+    TableNotFoundError,
+)
 from airflow_dynamic_tables.redaction import has_password
 
 DEFAULT_DATABASE = "default"
@@ -148,6 +155,22 @@ class ReadableCatalog(ABC):
         """
         self.get_database(database)
         return []
+
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
+        """The dynamic tables of a database by their names, sorted, as they were registered: for a look at many at once.
+
+        What commits write (columns, partition keys, location, snapshot) may be missing or older than in :meth:`get_table`. A
+        catalog that many tables are in asks for them together; one that is dropped meanwhile is left out.
+
+        :raises DatabaseNotFoundError: when the database is missing.
+        """
+        tables: dict[str, CatalogDynamicTable] = {}
+        for name in self.list_dynamic_tables(database):
+            with suppress(TableNotFoundError):
+                table = self.get_table(ObjectPath(database, name))
+                if isinstance(table, CatalogDynamicTable):
+                    tables[name] = table
+        return tables
 
     def list_views(self, database: str) -> list[str]:
         """Names of the views of a database, sorted; none in a catalog that cannot hold any.

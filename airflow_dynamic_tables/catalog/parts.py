@@ -8,6 +8,7 @@ from typing import Protocol
 from airflow_dynamic_tables.catalog.values import (
     AnyTable,
     CatalogDatabase,
+    CatalogDynamicTable,
     CatalogFunction,
     CatalogPartition,
     ColumnStatistics,
@@ -29,6 +30,7 @@ class _Databases(Protocol):
 class _Tables(Protocol):
     def names(self, database: str) -> list[str]: ...
     def dynamic_names(self, database: str) -> list[str]: ...
+    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]: ...
     def view_names(self, database: str) -> list[str]: ...
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable: ...
     def exists(self, path: ObjectPath) -> bool: ...
@@ -97,6 +99,10 @@ class CatalogOfParts(ReadableWritableCatalog):
     def list_dynamic_tables(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_dynamic_tables`."""
         return self._tables.dynamic_names(database)
+
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
+        """See :meth:`ReadableCatalog.get_dynamic_tables`."""
+        return self._tables.dynamic(database)
 
     def list_views(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_views`."""

@@ -46,17 +46,50 @@ class JobState(StrEnum):
     SUSPENDED = "SUSPENDED"
 
 
+_SUSPENDED_BECAUSE = "suspendedBecause"
+"""Key of the detail of a suspended table."""
+
+_RENAMED_FROM = "renamedFrom"
+"""Key of the detail of a table that is being renamed."""
+
+
 @dataclass(frozen=True, slots=True)
 class RefreshHandler:
     """Which job or workflow refreshes a dynamic table (seed: RefreshJobHandler).
 
     ``job_detail`` is ``{"schedulerType", "endpoint", "workflowId"}`` in FULL and INCREMENTAL mode and
-    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode.
+    ``{"clusterType", "clusterId", "jobId"}`` in CONTINUOUS mode, and of a suspended table it also says why, see :meth:`in_state`.
     """
 
     actual_refresh_mode: RefreshMode
     job_state: JobState = JobState.INITIALIZING
     job_detail: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def suspended_because(self) -> str:
+        """Why the table is suspended; empty when it is not, or nobody said why."""
+        return self.job_detail.get(_SUSPENDED_BECAUSE, "")
+
+    @property
+    def renamed_from(self) -> str:
+        """The full name that the table had, while not everything that goes by its name has followed; else empty."""
+        return self.job_detail.get(_RENAMED_FROM, "")
+
+    def being_renamed(self, name: str) -> RefreshHandler:
+        """The same handler of a table that had a name; an empty one: everything has followed."""
+        detail = {key: value for key, value in self.job_detail.items() if key != _RENAMED_FROM}
+        return replace(self, job_detail={**detail, **({_RENAMED_FROM: name} if name else {})})
+
+    def in_state(self, state: JobState, reason: str = "") -> RefreshHandler:
+        """The same handler in a state.
+
+        :param reason: why, when the table is suspended; no other state has one.
+        """
+        # Not a field of its own: an earlier release could not read a table that has one.
+        detail = {key: value for key, value in self.job_detail.items() if key != _SUSPENDED_BECAUSE}
+        if reason and state is JobState.SUSPENDED:
+            detail[_SUSPENDED_BECAUSE] = reason
+        return replace(self, job_state=state, job_detail=detail)
 
 
 @dataclass(frozen=True, slots=True)

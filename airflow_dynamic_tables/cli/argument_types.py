@@ -10,7 +10,7 @@ from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
-from airflow_dynamic_tables.core.tables.partitions import parse_spec
+from airflow_dynamic_tables.core.tables.partitions import parse_spec, split_partitions
 
 
 def schedule_time(text: str) -> datetime:
@@ -29,6 +29,15 @@ def partition(text: str) -> dict[str, str]:
         raise ArgumentTypeError(str(error)) from error
 
 
+def partitions(text: str) -> str:
+    """Check partitions and ranges of them, as far as that goes without a table."""
+    try:
+        split_partitions(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return text
+
+
 def key_value(text: str) -> tuple[str, str]:
     """Parse ``key=value``; the value may be empty and may hold ``=``."""
     key, equals, value = text.partition("=")
@@ -42,6 +51,20 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"{text!r} is no whole number above zero")
     return int(text)
+
+
+def port(text: str) -> int:
+    """Parse the number of a TCP port; 0 is any that is free."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is no port; write a whole number up to 65535")
+    return int(text)
+
+
+def token(text: str) -> str:
+    """Check the token of a refresh: a word that finds it in the history, and names its stage."""
+    if not re.fullmatch(r"[\w-]{1,64}", text, re.ASCII):
+        raise ArgumentTypeError(f"{text!r} is no token; write up to 64 letters, digits and dashes, or leave it out")
+    return text
 
 
 def idle_time(text: str) -> int | None:

@@ -75,9 +75,11 @@ LIMIT = Argument(
 )
 PARTITION = Argument(
     ("--partition",),
-    "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03; may be repeated",
-    {"metavar": "SPEC", "type": argument_types.partition, "action": "append", "dest": "partitions"},
+    "refresh exactly this partition, e.g. ds=2024-01-01 or ds=2024-01-01/hh=03, or a range, ds=2024-01-01..ds=2024-01-31; may be "
+    "repeated",
+    {"metavar": "SPEC", "type": argument_types.partitions, "action": "append", "dest": "partitions"},
 )
+FORCE = Argument(("--force",), "also when the table is suspended; it stays so", {"action": "store_true"})
 MASTER = Argument(
     ("--master",),
     "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
-    DEBUG,
-    DEFINITIONS,
-    INTO,
+    FORCE,
     LIMIT,
     MASTER,
     ONE_TABLE,
@@ -19,63 +17,25 @@ from airflow_dynamic_tables.cli.arguments import (
     SCHEDULE_TIME,
     STATE,
     TABLE,
-    TABLES,
     TOKEN,
-    WITHOUT_SPARK,
     Argument,
     Command,
     Group,
 )
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.changing import CHANGING_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.definitions import DEFINITION_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.deployments import DEPLOYMENT_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.serving import AS_SOMEBODY_ELSE, SERVING_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.spark import SPARK_COMMANDS
+from airflow_dynamic_tables.cli.command_groups.statements import STATEMENTS_COMMAND
 
 SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically."
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
 COMMANDS: tuple[Command | Group, ...] = (
-    Command(
-        "init",
-        "write a project to begin with: a table, its source, a DAG file",
-        f"{_PACKAGE}.starting.init",
-        (INTO, DEBUG),
-        "Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week "
-        "of data that ends yesterday. Prints what to type next. When one of its files exists already, it writes nothing.",
-    ),
-    Command(
-        "validate",
-        "check the definitions and print every mistake",
-        f"{_PACKAGE}.definitions.validate",
-        (DEFINITIONS, WITHOUT_SPARK, DEBUG),
-        "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
-        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. Where PySpark and Java are "
-        "installed, Spark's own parser says what is SQL; queries it has seen before are not parsed again.",
-    ),
-    Command(
-        "plan",
-        "show what a scheduled refresh would do",
-        f"{_PACKAGE}.definitions.plan",
-        (
-            TABLES,
-            SCHEDULE_TIME,
-            Argument(
-                ("--compare",),
-                "look at the tables, too, and warn of changes that a refresh would refuse",
-                {"action": argument_types.calling(f"{_PACKAGE}.comparing.plan")},
-            ),
-            *STATE,
-            OUTPUT,
-        ),
-        "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
-        "Without --compare it needs no catalog; in any case no Spark and no Airflow. As a table, the statement is shown for "
-        "tables that are named.",
-    ),
-    Command(
-        "schema",
-        "print the JSON Schema of definition files",
-        f"{_PACKAGE}.definitions.schema",
-        (DEBUG,),
-        "Print the JSON Schema of definition files, for completion and checks in an editor.",
-    ),
+    *DEFINITION_COMMANDS,
     Command(
         "list",
         "list dynamic tables: version, freshness, last refresh",
@@ -116,22 +76,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         (ONE_TABLE, LIMIT, *STATE, OUTPUT),
         "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
     ),
-    Command(
-        "create",
-        "register defined tables in their catalogs",
-        f"{_PACKAGE}.tables.create_tables",
-        (TABLES, *STATE, OUTPUT),
-        "Register dynamic tables in their catalogs, or alter them where the definition changed. The first refresh does this "
-        "too; no data is written.",
-    ),
-    Command(
-        "adopt",
-        "make a dynamic table of a Hive table that is there already",
-        f"{_PACKAGE}.tables.adopt_table",
-        (TABLE, *STATE, OUTPUT),
-        "Make the defined table of a table of the same name that is in the Hive metastore already. Its rows stay where they are, "
-        "and every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
-    ),
+    *DEPLOYMENT_COMMANDS,
     Command(
         "refresh",
         "run one refresh now, without Airflow",
@@ -141,6 +86,8 @@ COMMANDS: tuple[Command | Group, ...] = (
             SCHEDULE_TIME,
             PARTITION,
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            FORCE,
+            *AS_SOMEBODY_ELSE,
             MASTER,
             *STATE,
             OUTPUT,
@@ -148,21 +95,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
         "or a failure leaves the last version as it is.",
     ),
-    Command(
-        "suspend",
-        "let a table be refreshed no more",
-        f"{_PACKAGE}.tables.suspend_table",
-        (TABLE, *STATE, OUTPUT),
-        "Let no refresh of a table begin any more, by schedule, by hand or all the time; one that runs goes on to its end. "
-        "Versions, history and readers stay.",
-    ),
-    Command(
-        "resume",
-        "let a suspended table be refreshed again",
-        f"{_PACKAGE}.tables.resume_table",
-        (TABLE, *STATE, OUTPUT),
-        "Let a suspended table be refreshed again, by the next run of its DAG.",
-    ),
+    *CHANGING_COMMANDS,
     Command(
         "rollback",
         "make an earlier version current again",
@@ -171,6 +104,11 @@ COMMANDS: tuple[Command | Group, ...] = (
             TABLE,
             Argument(
                 ("--to",), "the version to restore", {"type": argument_types.positive, "metavar": "VERSION", "required": True}
+            ),
+            Argument(
+                ("--with-columns",),
+                "bring its columns and partition keys back, too, where the table has others now",
+                {"action": "store_true"},
             ),
             *STATE,
             OUTPUT,
@@ -192,19 +130,6 @@ COMMANDS: tuple[Command | Group, ...] = (
         f"{_PACKAGE}.tables.abort_stage",
         (TOKEN, *STATE),
         "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
-    ),
-    Command(
-        "drop",
-        "drop a dynamic table",
-        f"{_PACKAGE}.tables.drop_table",
-        (
-            TABLE,
-            Argument(("--yes",), "do it; without this, only check that it could be done", {"action": "store_true"}),
-            *STATE,
-            OUTPUT,
-        ),
-        "Drop a dynamic table from its catalog, with all its versions. Refused while it is being refreshed, or when a refresh of "
-        "it is in quarantine. Data files stay, and so does its history; while it is defined, its next refresh makes it anew.",
     ),
     Command(
         "compact",
@@ -230,59 +155,9 @@ COMMANDS: tuple[Command | Group, ...] = (
         "touched. Safe to run at any time.",
     ),
     *CATALOG_COMMANDS,
-    Group(
-        "spark",
-        "a Spark server on this machine that stays warm between refreshes, and faster starts without one",
-        (
-            Command(
-                "start",
-                "start it, or find the one that runs",
-                f"{_PACKAGE}.spark.start_server",
-                (
-                    Argument(
-                        ("--idle",),
-                        "end it after so long without use, or never (default: 15 minutes)",
-                        {"metavar": "TIME", "type": argument_types.idle_time, "default": "15 minutes"},
-                    ),
-                    Argument(
-                        ("--master",),
-                        "how many cores it takes, e.g. local[2] (default: local[*], all)",
-                        {"metavar": "URL", "type": argument_types.local_master, "default": "local[*]"},
-                    ),
-                    Argument(("--driver-memory",), "memory of its Java, e.g. 4g (default: Spark's own)", {"metavar": "SIZE"}),
-                    Argument(("--jars",), "jars that its queries need, with commas between: JDBC drivers", {"metavar": "FILES"}),
-                    *STATE,
-                    OUTPUT,
-                ),
-                "Start Spark's Connect server for this user and state, or find the one that runs. Options count when it starts. "
-                "It asks for a random token, listens on loopback only, and ends when unused for long. One that hangs is ended.",
-            ),
-            Command(
-                "stop",
-                "end it with everything that it runs",
-                f"{_PACKAGE}.spark.stop_server",
-                STATE,
-                "End the server with everything that it runs; killed when it does not end by itself within 20 seconds.",
-            ),
-            Command(
-                "status",
-                "show whether it runs, where, and since when nobody uses it",
-                f"{_PACKAGE}.spark.show_server",
-                (*STATE, OUTPUT),
-                "Show the server: running, stopped, changing (somebody starts or stops it), hung (it does not answer) or died. "
-                "Exits with 1 for the last two.",
-            ),
-            Command(
-                "archive",
-                "make Spark start faster on this machine, once: store the classes that Java loads",
-                f"{_PACKAGE}.spark.store_classes",
-                (OUTPUT, DEBUG),
-                "Run a small refresh, and store the classes that it loads as Java has them in memory, 170 MB in the user's "
-                "folder of caches. Every spark-submit and every Spark server that this package starts uses them from then on. "
-                "Needed once for each machine or image, and after an update of Java or Spark: Java ignores what does not fit.",
-            ),
-        ),
-    ),
+    *SERVING_COMMANDS,
+    STATEMENTS_COMMAND,
+    SPARK_COMMANDS,
     Group(
         "db",
         "the databases of ledger and catalogs",

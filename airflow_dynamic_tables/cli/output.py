@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
@@ -56,12 +56,17 @@ def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> N
         _dump(records, form)
     elif records:
         names = columns or list(items(records[0]))
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for name in names:
-            table.add_column(name.replace("_", " "), overflow="fold")
-        for row in map(items, records):
-            table.add_row(*(Text(_cell(row[name])) for name in names))
-        _print(table)
+        table([name.replace("_", " ") for name in names], [[row[name] for name in names] for row in map(items, records)])
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under the names of their columns."""
+    printed = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in columns:
+        printed.add_column(name, overflow="fold")
+    for row in rows:
+        printed.add_row(*(Text(_cell(value)) for value in row))
+    _print(printed)
 
 
 def record(value: Any, form: str) -> None:
@@ -69,12 +74,12 @@ def record(value: Any, form: str) -> None:
     if form != "table":
         _dump(value, form)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    printed = Table(box=None, show_header=False, pad_edge=False)
+    printed.add_column(no_wrap=True)
+    printed.add_column(overflow="fold")
     for name, item in items(value).items():
-        table.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
-    _print(table)
+        printed.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
+    _print(printed)
 
 
 def items(value: Any) -> Mapping[Any, Any]:
@@ -123,8 +128,8 @@ def _duration(value: timedelta) -> str:
     return sign + (" ".join(part for part in parts[:2] if part) or "0 s")
 
 
-def _print(table: Table) -> None:
+def _print(printed: Table) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDE
-    console.print(table)
+    console.print(printed)

@@ -1,8 +1,7 @@
-"""What a command works on: the definitions, the state, and the tables that were named."""
+"""What a command works on: the definitions, and the tables that were named."""
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -10,43 +9,29 @@ from datetime import datetime
 from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.definitions.loader import load_sound_definitions
-from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
-from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.names import named_identifier, named_table, names_scope
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.services import project
+from airflow_dynamic_tables.services.names import named_identifier, named_table
+from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file, threshold_in
 
 
 def find_definitions(arguments: Namespace) -> Path | None:
     """Where the definitions are: ``--definitions``, ``$DYNAMIC_TABLES_DEFINITIONS``, ``./dags/definitions``, Airflow's."""
-    return next((path for path in _places(arguments) if path.exists()), None)
+    return project.find_definitions(arguments.definitions)
 
 
-def definitions_path(arguments: Namespace) -> Path:
-    """As :func:`find_definitions`.
+def project_of(arguments: Namespace) -> Project:
+    """The project that a command works on.
 
-    :raises ConfigurationError: when there is nothing at that place.
+    The freshness threshold is Airflow's, when Airflow runs the command, which then brings ``installed_threshold``.
+
+    :raises ConfigurationError: when there are no definitions.
     """
-    definitions = find_definitions(arguments)
-    if definitions is None:
-        where = " or ".join(map(str, _places(arguments)))
-        raise ConfigurationError(f"No definitions at {where}; name their folder with --definitions.")
-    return definitions
-
-
-def _places(arguments: Namespace) -> tuple[Path, ...]:
-    named = arguments.definitions or os.environ.get("DYNAMIC_TABLES_DEFINITIONS")
-    airflow_home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
-    return (Path(named),) if named else (Path("dags/definitions"), airflow_home / "dags/definitions")
-
-
-def scope(arguments: Namespace, path: Path) -> tuple[str, str]:
-    """Catalog and database of names that leave them out: the default ones of the catalogs file."""
-    named = getattr(arguments, "catalogs", None)  # not every command needs the catalogs themselves
-    return names_scope({**os.environ, **({"DYNAMIC_TABLES_CATALOGS": named} if named else {})}, find_catalogs_file(path))
+    installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)
+    catalogs = getattr(arguments, "catalogs", None)  # not every command needs the catalogs themselves
+    return project.open_project(arguments.definitions, catalogs, installed() if installed else None)
 
 
 def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
@@ -54,7 +39,7 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
     One broken definition must not keep anybody from looking after the other tables.
     """
-    defined, mistakes = _load(arguments, definitions_path(arguments))
+    defined, mistakes = project_of(arguments).load()
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes
@@ -62,34 +47,12 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
 def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
     """Whether the definitions have a table; ``None`` when nobody knows: there are none here, or some have mistakes."""
-    path = find_definitions(arguments)
-    if path is None:
+    if find_definitions(arguments) is None:
         return None
-    defined, mistakes = _load(arguments, path)
+    defined, mistakes = project_of(arguments).load()
     if name in defined.tables:
         return True
     return None if mistakes else False
-
-
-def _load(arguments: Namespace, path: Path) -> tuple[Definitions, tuple[Mistake, ...]]:
-    return load_sound_definitions(path, conventions=conventions(arguments, path))
-
-
-def conventions(arguments: Namespace, path: Path) -> Conventions:
-    """What holds for all definitions of a path.
-
-    :raises ConfigurationError: when the threshold is no length of time.
-    """
-    return Conventions(scope(arguments, path), allowed_in(os.environ), threshold(arguments))
-
-
-def threshold(arguments: Namespace) -> Freshness:
-    """The freshness below which tables that say nothing else are refreshed all the time.
-
-    Airflow's, when Airflow runs the command, which then brings ``installed_threshold``. Else the environment's.
-    """
-    installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)
-    return installed() if installed else threshold_in(os.environ)
 
 
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:

@@ -124,6 +124,27 @@ def move_file(uri: str, target: str) -> None:
 
 
 @as_os_errors()
+def move_folder(uri: str, target: str) -> None:
+    """Give a folder another name on the same file system; a missing one is fine, as after a move that somebody cut short.
+
+    Files of it that were moved before stay where they are. An object store, which has no folders, copies each.
+    """
+    system, path = file_system(uri)
+    _, other = file_system(target)
+    if not system.exists(path):
+        return
+    if not is_object_store(uri) and not system.exists(other):
+        system.makedirs(other.rpartition("/")[0], exist_ok=True)
+        system.mv(path, other, recursive=True)
+        return
+    for file in system.find(path):
+        system.makedirs(f"{other}{file[len(path) :]}".rpartition("/")[0], exist_ok=True)
+        system.mv(file, f"{other}{file[len(path) :]}")
+    with suppress(FileNotFoundError):  # a folder of an object store is gone with its last file
+        system.rm(path, recursive=True)
+
+
+@as_os_errors()
 def copy_file(uri: str, target: str) -> None:
     """Copy a file on the same file system, making its folders; by the store itself where it can."""
     system, path = file_system(uri)

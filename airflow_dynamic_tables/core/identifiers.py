@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote as percent_quote
 
@@ -123,8 +124,12 @@ class TableIdentifier:
             raise ValueError(f"{text!r} names no catalog and there is no default catalog")
         if len(parts) < 2 and database is None:
             raise ValueError(f"{text!r} names no database and there is no default database")
-        defaults = (catalog, database)[: 3 - len(parts)]
-        return cls(*map(str, (*defaults, *parts)))
+        return cls.completed(parts, str(catalog), str(database))
+
+    @classmethod
+    def completed(cls, parts: Sequence[str], catalog: str, database: str) -> TableIdentifier:
+        """The full name of one, two or three parts: what these leave out is in that catalog, and in that database."""
+        return cls(*(catalog, database)[: 3 - len(parts)], *parts)
 
     @property
     def path(self) -> ObjectPath:

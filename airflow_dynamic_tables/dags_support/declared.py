@@ -20,6 +20,7 @@ from airflow_dynamic_tables.definitions.loader import load_sound_definitions, lo
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
+from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.names import named_table, names_scope
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.settings import allowed_in, parse_threshold, threshold_in
@@ -147,3 +148,8 @@ def refreshable(table: DynamicTable) -> DynamicTable:
     if problem:
         raise DefinitionError((Mistake(table.path, table.line, 1, f"{table.identifier}: {problem}"),))
     return table
+
+
+def is_airflows(table: DynamicTable) -> bool:
+    """Whether Airflow is to have a table refreshed, and no other scheduler."""
+    return table.scheduler in (None, DEFAULT_SCHEDULER)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable, Updates
+from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 
 Readers = Mapping[TableIdentifier, Sequence[TableIdentifier]]
 
@@ -43,8 +44,8 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
     lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]
     lines += [f"| **{name}** | {value} |" for name, value in rows.items() if value is not None]
     if table.text:
-        lines += ["", _fenced("yaml", table.text)]
-    # Anchors and files of queries: then the YAML alone does not say it.
+        lines += ["", _fenced("sql" if table.path.suffix == SQL_SUFFIX else "yaml", table.text)]
+    # Anchors and files of queries: then the entry alone does not say it.
     if any(line.strip() not in table.text for line in table.query.splitlines()):
         lines += ["", _fenced("sql", table.query.rstrip())]
     return "\n".join([*lines, ""])

@@ -31,8 +31,8 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             source="dag",
             type=["null", "string"],
             title="Partition",
-            description=f"Refresh exactly this partition, e.g. {example}, or several separated by commas. Empty: the schedule "
-            "decides."
+            description=f"Refresh exactly this partition, e.g. {example}, several separated by commas, or a range with its ends "
+            f"included, {example}..{example}. Empty: the schedule decides."
             if example
             else "The table is not partitioned; leave this empty.",
         ),
@@ -42,6 +42,13 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             type=["null", "boolean"],  # the form marks what cannot be null as required
             title="Full refresh",
             description="Replace the whole table, also when its columns or partition keys changed.",
+        ),
+        "even_if_suspended": Param(
+            False,
+            source="dag",
+            type=["null", "boolean"],
+            title="Even if suspended",
+            description="Refresh the table once although it is suspended; it stays so.",
         ),
         **{name: _own(param) for name, param in table.params.items()},
     }

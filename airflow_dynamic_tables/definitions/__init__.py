@@ -1,1 +1,1 @@
-"""What users declare: YAML to frozen, checked models. Knows nothing of catalogs, ledgers or staging."""
+"""What users declare: YAML and SQL to frozen, checked models. Knows nothing of catalogs, ledgers or staging."""

@@ -32,6 +32,8 @@ from airflow_dynamic_tables.redaction import has_password, is_secret_name
 
 _T = TypeVar("_T")
 
+_AS_SAID = ("dag_id_prefix", "scheduler", "suspend_after_failures", *AIRFLOW_SETTINGS)
+
 _TABLE_SCHEME = "dynamic-table:"
 
 _LONGEST_URI = 1_500
@@ -97,7 +99,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         cron=_cron(declared.schedule or defaults.schedule, decision),
         on=_updates(declared, named),
         wait_for=tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
-        comment=declared.comment,
+        **{name: getattr(declared, name) for name in ("comment", "renamed_from")},
         timezone=_timezone(entry, declared),
         partition_keys=declared.partitioned_by,
         formatters=formatters(entry, declared),
@@ -106,7 +108,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
         skip_unchanged=_either(declared.skip_unchanged, defaults.skip_unchanged) is not False,
-        comments=declared.columns,
+        comments={column: comment for column, comment in declared.columns.items() if comment},
         expectations=build_expectations(declared.expectations),
         row_counts=build_row_counts(declared.expectations),
         spark=_spark(entry, declared),
@@ -115,7 +117,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         params={name: param.built() for name, param in {**defaults.params, **declared.params}.items()},
         dag=dag_of(declared, defaults),
         **_calendar(entry, declared),
-        **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in ("dag_id_prefix", *AIRFLOW_SETTINGS)},
+        **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in _AS_SAID},
         path=entry.document.path,
         line=entry.document.line(entry.location),
         file=entry.file,

@@ -1,10 +1,10 @@
-"""Loading definitions: a file or a folder of YAML files becomes ``Definitions``, by way of the cache."""
+"""Loading definitions: a file or a folder of YAML and SQL files becomes ``Definitions``, by way of the cache."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,10 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable, is_defaults_file
+from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.exceptions import DefinitionError
 
-_SUFFIXES = (".yaml", ".yml")
+_SUFFIXES = (".yaml", ".yml", SQL_SUFFIX)
 USUAL = Conventions()
 """The conventions of whoever says nothing of them."""
 
@@ -29,7 +30,7 @@ def load_definitions(
     cache: Cache | None = None,
     spark: SparkParser | None = None,
 ) -> Definitions:
-    """Load a file, or every YAML file below a folder.
+    """Load a file, or every YAML and SQL file below a folder.
 
     :param conventions: what the installation says for all definitions.
     :param cache: where earlier results are kept; by default the user's cache folder.
@@ -71,6 +72,24 @@ def load_sound_definitions(
         if spark is None:
             cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
+    return definitions, tuple(sorted((*mistakes, *found.mistakes)))
+
+
+def load_drafted_definitions(
+    path: Path, drafts: Mapping[Path, bytes | None], *, conventions: Conventions = USUAL, cache: Cache | None = None
+) -> tuple[Definitions, tuple[Mistake, ...]]:
+    """As :func:`load_sound_definitions`, what it would say if this stood in these files of the folder.
+
+    :param drafts: by the paths of files below the folder, which need not exist yet, what is to stand there; ``None``: no file.
+    """
+    from airflow_dynamic_tables.definitions.reading import read
+    from airflow_dynamic_tables.yaml_files.variables import Variables
+
+    cache = cache or Cache.of_user()
+    found = find_files(path)
+    written = {file: content for file, content in drafts.items() if content is not None}
+    files = sorted({*found.files, *written} - {file for file, content in drafts.items() if content is None})
+    (definitions, mistakes), _ = read(Tree.scan(path, files, conventions), cache.analyse, Variables(os.environ), written)
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
 
 
@@ -149,7 +168,7 @@ class Found:
 
 
 def find_files(path: Path) -> Found:
-    """The path itself and the defaults of its folder, or all YAML files below it that are not hidden."""
+    """The path itself and the defaults of its folder, or all YAML and SQL files below it that are not hidden."""
     mistakes: list[Mistake] = []
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where it may not look
         return Found([path, *_defaults_beside(path)], mistakes)

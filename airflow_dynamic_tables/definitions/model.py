@@ -27,7 +27,6 @@ OWN_DAG = "none"
 NO_SCHEDULE = "none"
 """The schedule of a table that only updates of assets refresh."""
 
-
 DEFAULTS_FILE = "defaults.yaml"
 """The file of a folder that says what holds for all tables below it."""
 
@@ -74,7 +73,7 @@ class Deadline:
     reference: str = "queued_at"
 
 
-RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "tables")
+RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "tables")
 """What every run can be asked for; no param of a definition has such a name."""
 
 
@@ -181,14 +180,14 @@ class DynamicTable(AirflowSettings):
     """A table whose content is its query, never older than its freshness.
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the tables
-    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
-    in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
+    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks in
+    ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
     ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. With ``skip_unchanged`` a scheduled refresh is not run
-    while nothing that it reads has moved. The job checks ``expectations``, the worker ``row_counts``. ``dag`` names the DAG
-    that it shares with others; ``None``: it has its own; ``dag_id_prefix`` is how the id of that DAG begins. ``path`` and
-    ``line`` are where it was declared, ``file`` is the path from the folder that holds the definitions; ``text`` is the entry
-    as it is written there, without secrets.
+    ``comments`` maps columns to comments. With ``skip_unchanged`` a scheduled refresh is not run while nothing that it reads has
+    moved; ``suspend_after_failures`` of them in a row suspend the table (0: none; ``None``: five). The job checks
+    ``expectations``, the worker ``row_counts``. ``scheduler`` has it refreshed; ``None``: Airflow. ``dag`` names the DAG that it
+    shares with others; ``None``: it has its own. ``renamed_from`` is its former name in its database. ``path`` and ``line`` are
+    where it was declared, ``file`` is the path from the folder of the definitions; ``text`` is that entry, without secrets.
     """
 
     identifier: TableIdentifier
@@ -211,6 +210,9 @@ class DynamicTable(AirflowSettings):
     atomicity: str = "staged"
     retention: Retention = DEFAULT_RETENTION
     skip_unchanged: bool = True
+    suspend_after_failures: int | None = None
+    scheduler: str | None = None
+    renamed_from: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
     row_counts: tuple[RowCount, ...] = ()
@@ -268,9 +270,7 @@ class Definitions:
         return tuple(sorted(table.identifier for table in self.tables.values() if identifier in table.upstream))
 
     def needed_by(self, table: DynamicTable) -> tuple[TableIdentifier, ...]:
-        """The tables and sources whose definitions a refresh of that table needs: those it reads; with a view of a catalog
-        among them, which may read any, all.
-        """
+        """The tables and sources that a refresh of a table needs: what it reads; all, when a view of a catalog is among that."""
         if not any(name in self.sources and self.sources[name].is_view for name in table.upstream):
             return table.upstream
         return (*self.sources, *(name for name in self.tables if name != table.identifier))

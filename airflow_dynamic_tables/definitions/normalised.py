@@ -35,7 +35,10 @@ from airflow_dynamic_tables.redaction import without_secret_values
 VERSION = 1
 """Version of the schema; a release reads its own and every earlier one."""
 
-_AS_THEY_ARE = ("comment", "timezone", "options", "format", "atomicity", "dag", "dag_id_prefix")
+_AS_THEY_ARE = (
+    *("comment", "timezone", "options", "format", "atomicity", "scheduler", "dag", "dag_id_prefix"),
+    *("suspend_after_failures", "renamed_from"),
+)
 """Fields that have the name of their key and are plain data."""
 
 
@@ -59,6 +62,8 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "versions_to_keep": None if table.retention.thinned else table.retention.versions_to_keep,
         "version_max_age": None if table.retention.thinned else _seconds(table.retention.version_max_age),
         "skip_unchanged": None if table.skip_unchanged else False,
+        "suspend_after_failures": table.suspend_after_failures,
+        "renamed_from": table.renamed_from,
         "columns": dict(table.comments),
         "expectations": [_said(expectation) for expectation in table.expectations],
         "row_counts": [_said(bounds) for bounds in table.row_counts],
@@ -68,6 +73,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "end_date": table.end_date.isoformat() if table.end_date else None,
         "tags": list(table.tags),
         "params": to_plain(table.params) if table.params else None,
+        "scheduler": table.scheduler,
         "dag": table.dag,
         "dag_id_prefix": table.dag_id_prefix,
         **{name: _open(name, to_plain(getattr(table, name))) for name in AIRFLOW_SETTINGS},

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -22,10 +23,13 @@ from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryTex
 from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
+from airflow_dynamic_tables.definitions.statements.documents import parse_statements
+from airflow_dynamic_tables.definitions.statements.parsing import is_query
+from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.definitions.validating import misplaced, takes_variables, validate
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
-from airflow_dynamic_tables.yaml_files.texts import read_text
+from airflow_dynamic_tables.yaml_files.texts import read_text, text_of
 from airflow_dynamic_tables.yaml_files.variables import Variables, may_mention
 
 _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration]] = {
@@ -33,8 +37,14 @@ _SECTIONS: dict[str, type[SourceDeclaration | ViewDeclaration | TableDeclaration
     "views": ViewDeclaration,
     "dynamic_tables": TableDeclaration,
 }
-_KEYS = ("defaults", *_SECTIONS)
+TESTS = "tests"
+"""The key below which unit tests stand, which are read only by whoever wants them: a DAG does not pay for its tests."""
+
+_KEYS = ("defaults", *_SECTIONS, TESTS)
 _Model = TypeVar("_Model", bound=Declaration)
+NO_DRAFTS: Mapping[Path, bytes] = MappingProxyType({})
+"""The drafts of whoever reads what stands in the files."""
+_SQL_NAME = re.compile(r"\b(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.`]+)", re.IGNORECASE)
 _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 
 
@@ -42,15 +52,18 @@ _NAME = re.compile(r"\bname:\s*[\"']?([^\s\"',}#]+)")
 class _Reader:
     """Collects entries and mistakes of all files, the query files that were read, and names that broken parts declare.
 
-    ``folders`` has the defaults of each folder that says some, for all files below it.
+    ``folders`` has the defaults of each folder that says some, for all files below it. ``drafts`` are what is to stand in
+    files, and are read instead of what stands there now.
     """
 
     tree: Tree
     variables: Variables
+    drafts: Mapping[Path, bytes] = field(default_factory=dict)
     folders: dict[Path, Defaults] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     mistakes: Mistakes = field(default_factory=Mistakes)
     query_files: list[Path] = field(default_factory=list)
+    queries: set[Path] = field(default_factory=set)
     missing_names: set[str] = field(default_factory=set)
 
     def read_defaults(self, path: Path) -> None:
@@ -77,9 +90,32 @@ class _Reader:
         if document is not None:
             self._read_document(document, document.data)
 
+    def read_statements(self, path: Path) -> None:
+        """Read CREATE statements; files with a query are read where one names them."""
+        text, mistakes = self._text(path)
+        # A folder may hold queries that are none of ours.
+        if text is None or is_query(text):
+            self.mistakes.add(mistakes)
+            return
+        document, mistakes = parse_statements(path, text)
+        self.mistakes.add(mistakes)
+        if mistakes:
+            self.missing_names |= {name.strip("`").rpartition(".")[2].lower() for name in _SQL_NAME.findall(text)}
+        if document is not None:
+            self._read_document(document, document.data)
+
+    def is_query_file(self, path: Path) -> bool:
+        """Whether an entry of another file has its query in that one; then this is no file of definitions."""
+        return path.resolve() in self.queries
+
+    def _text(self, path: Path) -> tuple[str | None, list[Mistake]]:
+        """What stands in a file, or is to stand there."""
+        draft = self.drafts.get(path)
+        return read_text(path) if draft is None else text_of(path, draft)
+
     def _document(self, path: Path, content: str) -> Document | None:
         """A file that holds a mapping."""
-        text, mistakes = read_text(path)
+        text, mistakes = self._text(path)
         self.mistakes.add(mistakes)
         if text is None:
             return None
@@ -209,6 +245,7 @@ class _Reader:
             reason = getattr(error, "strerror", None) or error
             return None, [document.mistake(location, f"{name!r} can be no file: {reason}")]
         self.query_files.append(file)
+        self.queries.add(file.resolve())
         text, mistakes = read_text(file)
         return (None, mistakes) if text is None else (QueryText(text, document, location, file), [])
 
@@ -219,26 +256,35 @@ def _dropped(data: object, declaration: Declaration) -> set[str]:
     return set(data) - kept if isinstance(data, dict) else set()
 
 
-def read(tree: Tree, analyse: Analyse, variables: Variables) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
+def _reading_order(file: Path) -> int:
+    """What holds for a folder is known before its files are read, and which files are queries before statements are."""
+    return 0 if is_defaults_file(file.name) else 2 if file.suffix == SQL_SUFFIX else 1
+
+
+def read(
+    tree: Tree, analyse: Analyse, variables: Variables, drafts: Mapping[Path, bytes] = NO_DRAFTS
+) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
     """Read all files: what is fine, all mistakes in order, and the query files that were read too.
 
     :param variables: gives what stands for ``${NAME}``, and keeps what was asked for.
+    :param drafts: what is read instead of what stands in those files of the tree.
     """
 
     def analyse_allowed(query: str) -> Analysis:
         analysis = analyse(query)
         return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, tree.conventions.allowed)))
 
-    reader = _Reader(tree, variables)
-    # What holds for a folder has to be known before its files are read.
-    for file in sorted(tree.files, key=lambda file: not is_defaults_file(file.name)):
+    reader = _Reader(tree, variables, drafts)
+    for file in sorted(tree.files, key=_reading_order):
         with understood(reader.mistakes, partial(Mistake, file, 1, 1)):
             if is_defaults_file(file.name):
                 reader.read_defaults(file)
-            elif os.path.lexists(file):
-                reader.read_file(file)
-            else:
+            elif file not in drafts and not os.path.lexists(file):
                 reader.mistakes.add([Mistake(file, 1, 1, "there is no such file or folder")])
+            elif file.suffix != SQL_SUFFIX:
+                reader.read_file(file)
+            elif not reader.is_query_file(file):
+                reader.read_statements(file)
     resolver = Resolver(
         reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), tree.conventions.allowed
     )

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.definitions.building import build_source, build_tabl
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
+from airflow_dynamic_tables.definitions.lineage.names import renaming_mistakes
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
@@ -94,7 +95,7 @@ class Resolver:
                     self._view(identifier, ())
         for identifier in self._cycles(expansions, tables):
             tables.pop(identifier, None)
-        for identifier, mistake in group_mistakes(tables.values(), self._known):
+        for identifier, mistake in (*group_mistakes(tables.values(), self._known), *renaming_mistakes(tables, self._known)):
             self.mistakes.add([mistake])
             tables.pop(identifier, None)
         return Definitions(tables, sources)
@@ -178,7 +179,7 @@ class Resolver:
         if len(names) > 3:
             self.mistakes.add([query.mistake(offset, f"{'.'.join(names)!r} has more than three parts: catalog.database.table")])
             return None
-        wanted = TableIdentifier(*entry.scope[: 3 - len(names)], *names)
+        wanted = TableIdentifier.completed(names, *entry.scope)
         identifier = self._find(wanted)
         if identifier is None:
             if wanted.table.lower() in self.missing_names:

@@ -38,6 +38,7 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
+from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 
 _CALENDAR_KEYS: tuple[Literal["start_date", "end_date"], ...] = ("start_date", "end_date")
 
@@ -200,10 +201,9 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
                 yield entry.mistake("options", str(error), option)
     try:
         check_formatters(formatters(entry, declared))
-    except MissingDateFieldError as error:
-        yield entry.mistake("options", str(error))
-    except ValueError:
-        pass  # told at its option already
+    except ValueError as error:
+        if isinstance(error, MissingDateFieldError):  # others are told at their options already
+            yield entry.mistake("options", str(error))
 
 
 def _commit_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
@@ -225,8 +225,7 @@ def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analy
     for option, pattern in declared.options.items():
         match = FORMATTER_OPTION.fullmatch(option)
         kind = types.get(match["column"]) if match else None
-        problem = formatter_problem(pattern, kind) if kind is not None and _is_pattern(pattern) else None
-        if problem is not None:
+        if kind is not None and _is_pattern(pattern) and (problem := formatter_problem(pattern, kind)):
             yield entry.mistake("options", problem, option)
 
 
@@ -234,10 +233,8 @@ def _is_pattern(pattern: str) -> bool:
     """Whether a pattern is legal by itself; what is not is told already."""
     try:
         check_formatters({"": pattern})
-    except MissingDateFieldError:
-        return True
-    except ValueError:
-        return False
+    except ValueError as error:
+        return isinstance(error, MissingDateFieldError)
     return True
 
 
@@ -251,6 +248,9 @@ def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[st
         if column not in known:
             message = f"the query returns no column {column!r}{did_you_mean(column, names)}"
             yield entry.document.key_mistake((*entry.location, "columns", column), message)
+    listed = [column for column in declared.columns if column in known]
+    if entry.document.path.suffix == SQL_SUFFIX and listed != [name for name in dict.fromkeys(names) if name in declared.columns]:
+        yield entry.mistake("columns", f"a column list orders nothing: the query returns {', '.join(names)}; list them so")
     uses = Counter(name.lower() for name in names)
     for name in sorted(name for name, count in uses.items() if count > 1):
         yield entry.mistake("query", f"the query returns column {name!r} more than once; give each its own name with AS")

@@ -128,11 +128,11 @@ class StagedTable(ABC):
         :raises UnsupportedError: when it is of a stream, and this format cannot add rows in one step.
         """
 
-    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:  # noqa: ARG002
+    def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:  # noqa: ARG002
         """Make the content of a kept version current again, as a new version, in one step; otherwise as :meth:`commit`.
 
         The new version has this token, the next number, and the content, data timestamp and sources of the old one. The columns
-        stay as they are now: those that the old version did not have yet are null.
+        stay as they are now, and those that the old version did not have yet are null; unless columns and keys come back, too.
 
         :raises VersionNotFoundError: when that version is not kept; names those that are.
         :raises SchemaEvolutionError: when the columns of that version do not fit the table any more.

@@ -1,4 +1,7 @@
-"""What spark-submit runs: ``main.py --plan URI``, with this package as ``--py-files`` zip and nothing else."""
+"""What spark-submit runs: ``main.py --plan URI``, with this package as ``--py-files`` zip and nothing else.
+
+``main.py --tests URI`` runs unit tests of queries instead.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from py4j.java_gateway import JVMView
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestPlans, outcomes_location
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.files import read_text, write_text
 from airflow_dynamic_tables.jobs.messages import message
+from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
 from airflow_dynamic_tables.jobs.streaming import follow
 
 _LOG_LEVEL = "spark.log.level"
@@ -28,12 +33,14 @@ _SPARKS_OWN_LOG = "org/apache/spark/log4j2-defaults.properties"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one refresh; what went wrong is written beside the stage, where the worker finds it on any deploy mode."""
     parser = argparse.ArgumentParser(description="Refresh one dynamic table into its stage.")
-    parser.add_argument("--plan", required=True, metavar="URI", help="where the plan is")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--plan", metavar="URI", help="where the plan is")
+    what.add_argument("--tests", metavar="URI", help="where the plans of unit tests are")
     arguments = parser.parse_args(argv)
 
     spark = _session()
     try:
-        return run(spark, arguments.plan)
+        return run(spark, arguments.plan) if arguments.plan else run_tests(spark, arguments.tests)
     finally:
         spark.stop()
 
@@ -77,6 +84,16 @@ def run(spark: SparkSession, plan_location: str) -> int:
         write_text(spark, plan.error_location, failure.to_json())
         return 1
     print(f"Refresh of {plan.identifier}: {done}", flush=True)
+    return 0
+
+
+def run_tests(spark: SparkSession, location: str) -> int:
+    """Run the unit tests at that URI; what became of them is written beside it.
+
+    :return: the exit code, which says nothing of the tests.
+    """
+    outcomes = run_query_tests(spark, QueryTestPlans.from_json(read_text(spark, location)), JvmDriver(spark))
+    write_text(spark, outcomes_location(location), outcomes.to_json())
     return 0
 
 

@@ -36,7 +36,11 @@ from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.ledger.failed_runs import CountsFailures
+from airflow_dynamic_tables.ledger.jobs import RemembersJobs
+from airflow_dynamic_tables.ledger.latest import KnowsTheLatest
 from airflow_dynamic_tables.ledger.partition_commits import RemembersPartitions
+from airflow_dynamic_tables.ledger.renaming import FollowsNames
 
 
 class StageState(StrEnum):
@@ -161,7 +165,7 @@ class RefreshChanges(TypedDict, total=False):
     recipe: str
 
 
-class Ledger(RemembersPartitions):
+class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest, FollowsNames):
     """Stages and refreshes. ``now`` is always an argument, timezone-aware; every method may raise CatalogUnavailableError."""
 
     @abstractmethod
@@ -218,8 +222,7 @@ class Ledger(RemembersPartitions):
         :param refresh: fields of its refresh to change in the same step, so that the two never disagree.
         :param held_by: the process that must own the stage, when several may have had it in turn.
         :return: whether it was moved; False when it was in ``to_state`` already.
-        :raises CommitRejectedError: when the stage is missing, another process's, or in no state of ``from_states`` and not in
-            ``to_state``.
+        :raises CommitRejectedError: when the stage is missing, another process's, or in none of these states.
         """
 
     @abstractmethod
@@ -277,9 +280,7 @@ class Ledger(RemembersPartitions):
 
     @abstractmethod
     def prune(self, before: datetime) -> int:
-        """Delete finished refreshes and finished stages older than that; the latest success of each table stays.
-
-        What the sources were like goes with its refresh.
+        """Delete jobs, finished refreshes with their sources, and finished stages older than that; no latest success of a table.
 
         :return: how many rows were deleted.
         """
@@ -290,10 +291,7 @@ class Ledger(RemembersPartitions):
 
     @abstractmethod
     def check(self) -> None:
-        """Connect once.
-
-        :raises CatalogUnavailableError: when that fails.
-        """
+        """Connect once, to see whether it answers."""
 
     @abstractmethod
     def close(self) -> None:

@@ -28,7 +28,11 @@ from airflow_dynamic_tables.ledger.base import (
     Stage,
     StageState,
 )
+from airflow_dynamic_tables.ledger.failed_runs import SqlFailures, count_from_zero, prune_failures
+from airflow_dynamic_tables.ledger.jobs import SqlJobs, prune_jobs
+from airflow_dynamic_tables.ledger.latest import SqlLatest
 from airflow_dynamic_tables.ledger.partition_commits import SqlPartitions
+from airflow_dynamic_tables.ledger.renaming import SqlNames
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 from airflow_dynamic_tables.redaction import without_secrets
 
@@ -36,7 +40,7 @@ _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
 
-class SqlLedger(SqlPartitions, Ledger):
+class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger):
     """A ledger in its own tables of a database."""
 
     def __init__(self, database: Database) -> None:
@@ -91,9 +95,8 @@ class SqlLedger(SqlPartitions, Ledger):
     def last_stage(self, table: TableIdentifier, but_of: str = "") -> Stage | None:
         """See :meth:`Ledger.last_stage`."""
         of_others = select(stages).where(stages.c.table_name == str(table), stages.c.owner != but_of)
-        query = of_others.order_by(stages.c.ordinal.desc()).limit(1)
         with self._database.transaction() as connection:
-            return next(map(_to_stage, connection.execute(query).mappings()), None)
+            return next(map(_to_stage, connection.execute(of_others.order_by(stages.c.ordinal.desc()).limit(1)).mappings()), None)
 
     def renew_lease(self, token: str, until: datetime) -> StageState:
         """See :meth:`Ledger.renew_lease`."""
@@ -121,6 +124,8 @@ class SqlLedger(SqlPartitions, Ledger):
         with self._database.transaction() as connection:
             if connection.execute(change).rowcount:
                 _update(connection, token, refresh or {})
+                if to_state is StageState.COMMITTED:
+                    count_from_zero(connection, token)
                 return True
             stage = _stage(connection, token)
             if stage is None or stage.state is not to_state:
@@ -151,7 +156,7 @@ class SqlLedger(SqlPartitions, Ledger):
         later = {name: values[name] for name in ("reason", "schedule_time", "data_timestamp", "finished_at")}
         insertion = self._database.insert(refreshes).values(values)
         reach = "finished_at" if refresh.data_timestamp is None else "data_timestamp"
-        holds_later = refreshes.c[reach] < getattr(refresh, reach)
+        holds_later = refreshes.c[reach] < values[reach]
         told = (refreshes.c.token == instead_of) & (refreshes.c.state == RefreshState.SKIPPED)
         with self._database.transaction() as connection:
             connection.execute(delete(refreshes).where(told))
@@ -173,11 +178,8 @@ class SqlLedger(SqlPartitions, Ledger):
 
     def list_due_reports(self, since: datetime) -> list[Refresh]:
         """See :meth:`Ledger.list_due_reports`."""
-        due = select(refreshes).where(
-            refreshes.c.report == ReportState.DUE,
-            refreshes.c.state == RefreshState.SUCCEEDED,
-            refreshes.c.finished_at >= since,
-        )
+        due = select(refreshes).where(refreshes.c.report == ReportState.DUE, refreshes.c.state == RefreshState.SUCCEEDED)
+        due = due.where(refreshes.c.finished_at >= since)
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(due.order_by(refreshes.c.finished_at)).mappings()]
 
@@ -216,16 +218,17 @@ class SqlLedger(SqlPartitions, Ledger):
     def prune(self, before: datetime) -> int:
         """See :meth:`Ledger.prune`."""
         succeeded = refreshes.c.state == RefreshState.SUCCEEDED
-        newest = select(func.max(refreshes.c.started_at)).where(succeeded).group_by(refreshes.c.table_name)
-        latest = newest.scalar_subquery()
+        newest = select(func.max(refreshes.c.started_at)).where(succeeded).group_by(refreshes.c.table_name).scalar_subquery()
         ended = refreshes.c.state.in_(_FINISHED)
-        old_refreshes = delete(refreshes).where(refreshes.c.started_at < before, ended, refreshes.c.started_at.not_in(latest))
+        old_refreshes = delete(refreshes).where(refreshes.c.started_at < before, ended, refreshes.c.started_at.not_in(newest))
         # What holds for a long time began long ago.
         old_refreshes = old_refreshes.where((refreshes.c.action != RefreshAction.NO_DATA) | (refreshes.c.finished_at < before))
         old_stages = delete(stages).where(stages.c.opened_at < before, stages.c.state.not_in(UNFINISHED))
         with self._database.transaction() as connection:
             deleted = connection.execute(old_refreshes).rowcount + connection.execute(old_stages).rowcount
             prune_states(connection)
+            prune_jobs(connection, before)
+            prune_failures(connection, before)
             return deleted
 
     def upgrade(self) -> None:
@@ -294,5 +297,4 @@ def _to_stage(row: RowMapping) -> Stage:
 
 
 def _to_refresh(row: RowMapping) -> Refresh:
-    # A refresh of an earlier release has no expectations.
-    return from_plain(Refresh, {**_fields(row), "expectations": row["expectations"] or ()})
+    return from_plain(Refresh, {**_fields(row), "expectations": row["expectations"] or ()})  # none of an earlier release

@@ -22,6 +22,7 @@ from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
+from airflow_dynamic_tables.operators.reconcilers import count_last_failure
 from airflow_dynamic_tables.operators.reporting import report_commits, tell_partitions
 from airflow_dynamic_tables.operators.run_arguments import is_scheduled, owner_of
 from airflow_dynamic_tables.services.continuous.base import Work
@@ -31,7 +32,7 @@ from airflow_dynamic_tables.services.continuous.partition_commit import Partitio
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.continuous.strategies import refusal_of_servers
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
-from airflow_dynamic_tables.services.tables.lifecycle import is_suspended
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             raise ConfigurationError(f"{why}.")
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
+            count_last_failure(context, workspace)
             ended = self._loop(context, workspace)
             log.info("The loop ended after %s turns and %s commits: %s.", ended.turns, len(ended.versions), ended.why)
             refreshes = [(version, recorded_refresh(workspace, version)) for version in ended.versions]
@@ -145,8 +147,8 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             if has_news():
                 return Halt("a partition is complete, and that is to be told", ends=True)
             changed = watch.halt() if watch is not None else None
-            if changed is None and is_suspended(workspace, identifier):
-                return Halt(f"{identifier} is suspended; resume it to refresh again")
+            if changed is None and (why := why_suspended(workspace, identifier)):
+                return Halt(why)
             return changed
 
         return halt

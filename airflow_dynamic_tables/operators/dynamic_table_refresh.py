@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
-    AirflowFailException,
     AirflowTaskTimeout,
 )
 
@@ -29,16 +28,13 @@ from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
     JobFailedError,
-    JobMisfitError,
-    QuarantinedError,
-    SchemaEvolutionError,
-    UpstreamError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
 from airflow_dynamic_tables.hooks.spark import connect_url, is_local_server, spark_connection
 from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import ShowsSpark, SparkLink, TableLink
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, report_commit, skip
+from airflow_dynamic_tables.operators.reconcilers import count_last_failure
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import spark_variables, variables_set
@@ -63,9 +59,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
-
-_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError)
-"""Errors that another try would only repeat."""
 
 _DEATH_SECONDS = 1
 """How long to wait for the end of a process that got SIGKILL: what it writes after that would outlive its stage."""
@@ -195,8 +188,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         except DynamicTableError as error:
             log.debug("The refresh failed.", exc_info=True)
             # Without the chain: the message says what to do, the log above it what happened.
-            kind = AirflowFailException if isinstance(error, _HOPELESS) else AirflowException
-            raise kind(str(error)) from None
+            raise as_airflow(error) from None
 
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
         if why := left_out(context, self.table, self.runs):
@@ -205,6 +197,7 @@ class DynamicTableRefreshOperator(ReportsCommits, ShowsSpark):
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
+            count_last_failure(context, workspace)
             if self.runs.group and is_scheduled(context):
                 fresh = fresh_until(workspace, workspace.table(self.table.identifier, self.table.format).current())
                 if why := not_due(self.table, request.schedule_time, date_of(context, self.table), fresh):

@@ -2,44 +2,83 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
+from airflow_dynamic_tables.dags_support.declared import load_every
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION, DynamicTableCatalogHook
 from airflow_dynamic_tables.operators.reporting import LATE_EVENTS, report_missing
+from airflow_dynamic_tables.services.deployments.diffing import no_longer_declared
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
+from airflow_dynamic_tables.services.workspace import Workspace
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+
+log = logging.getLogger(__name__)
 
 
 class SweepOperator(BaseOperator):
     """Settle stages whose owner is gone, delete what zombies left, prune the history, and tell of what nobody told.
 
     A task that was killed after its commit, or whose success Airflow did not take, has no asset event: this one has it instead.
+    A table that nobody declares any more has no DAG: the log of this one names it, and so does the note at the run (see
+    ``plugins.notes``).
 
     :param catalog_conn_id: Airflow connection of type ``dynamic_tables``.
     :param catalogs_file: the catalogs file, if there is one.
+    :param definitions_path: the definitions file or folder; without it, nothing is said of tables that nobody declares.
     """
 
-    def __init__(self, *, catalog_conn_id: str = DEFAULT_CONNECTION, catalogs_file: Path | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        catalog_conn_id: str = DEFAULT_CONNECTION,
+        catalogs_file: Path | None = None,
+        definitions_path: Path | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{"outlets": [LATE_EVENTS], **kwargs})
         self.catalog_conn_id = catalog_conn_id
         self.catalogs_file = catalogs_file
+        self.definitions_path = definitions_path
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Sweep once.
 
-        :return: the report of the sweep, and the tokens of refreshes whose events come with this task (``reported``).
+        :return: the report of the sweep, the tokens of refreshes whose events come with this task (``reported``), and the tables
+            that nobody declares any more (``undeclared``), ``None`` when that cannot be told.
         """
         try:
             with DynamicTableCatalogHook(self.catalog_conn_id, self.catalogs_file).get_conn() as workspace:
-                report = {**asdict(sweep(workspace)), "reported": report_missing(context, workspace)}
+                swept = {**asdict(sweep(workspace)), "reported": report_missing(context, workspace)}
+                report = {**swept, "undeclared": self._undeclared(workspace)}
         except DynamicTableError as error:
             raise AirflowException(str(error)) from error
-        self.log.info("Swept: %s", report)
+        log.info("Swept: %s", report)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in report.items()}
+
+    def _undeclared(self, workspace: Workspace) -> list[str] | None:
+        """The tables that nobody declares any more; that this cannot be told keeps nothing from being tidied up."""
+        if self.definitions_path is None:
+            return None
+        try:
+            definitions, mistakes = load_every(self.definitions_path, self.catalogs_file)
+            if mistakes:
+                log.info("Definitions with mistakes, so nobody knows which tables are declared no more: %s", mistakes[0])
+                return None
+            tables = no_longer_declared(workspace, definitions, self.definitions_path)
+        except DynamicTableError as error:
+            log.warning("Nobody knows which tables are declared no more: %s", error)
+            return None
+        for table in tables:
+            log.warning(
+                "%s is declared in %s no more. It keeps its rows, which nobody refreshes, until: dynamic-tables drop %s",
+                *(table, self.definitions_path, table),
+            )
+        return [str(table) for table in tables]

@@ -1,4 +1,4 @@
-"""Callbacks of the refresh task. They reconcile by token and never decide.
+"""Callbacks of the refresh task. They reconcile by token, count failures, and never decide over a version.
 
 Airflow runs them late, twice or not at all, in the task process or in the DAG processor, so each is idempotent, knows little
 but the token and never raises. What no callback saw is swept by the maintenance DAG and by the next refresh.
@@ -10,8 +10,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from airflow.sdk import TaskInstanceState
+from airflow.sdk import DagRunState, TaskInstanceState
 
+from airflow_dynamic_tables.operators.reporting import UpstreamFailedError
+from airflow_dynamic_tables.operators.run_arguments import BY_ITSELF, came_by_itself, owner_of, was_cleared
+from airflow_dynamic_tables.services.changing.failing import note_failure
 from airflow_dynamic_tables.services.stages.processes import is_current
 from airflow_dynamic_tables.services.stages.settling import abort, reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -35,6 +38,40 @@ def abort_refresh(context: Mapping[str, Any]) -> None:
     _reconcile(context, act)
 
 
+def count_failure(context: Mapping[str, Any]) -> None:
+    """On failure for good: count a scheduled run; one too many in a row suspends the table.
+
+    A run counts once, whatever became of its tries, but not when a parent is to blame, which is counted itself, nor when somebody
+    cleared the task to see for themselves.
+    """
+
+    def act(workspace: Workspace, _: str) -> None:
+        ti, error = context["ti"], context.get("exception")
+        counts = not was_cleared(context) and not isinstance(error, UpstreamFailedError)
+        why = str(error or "the Airflow task failed")
+        note_failure(workspace, context["task"].table, owner_of(ti.dag_id, ti.run_id, ti.task_id), why, counts=counts)
+
+    if came_by_itself(context):
+        _reconcile(context, act)
+
+
+def count_last_failure(context: Mapping[str, Any], workspace: Workspace) -> None:
+    """Count the run before this one when it failed: a task that the system killed has no callbacks. Idempotent; never raises."""
+    if not came_by_itself(context):
+        return
+    try:
+        ti = context["ti"]
+        last = ti.get_previous_dagrun()
+        if last is None or last.run_type not in BY_ITSELF or last.state != DagRunState.FAILED:
+            return
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[last.run_id]).get(last.run_id, {})
+        if TaskInstanceState.FAILED in states.values():
+            run = owner_of(ti.dag_id, last.run_id, ti.task_id)
+            note_failure(workspace, context["task"].table, run, "the Airflow task was killed")
+    except Exception:
+        log.warning("Nobody can say how the run before this one ended; if it failed, it does not count.", exc_info=True)
+
+
 def beside_ours(given: Mapping[str, Any]) -> dict[str, list[Callable[..., Any]]]:
     """Our callbacks after those that a task is given, by argument.
 
@@ -43,7 +80,7 @@ def beside_ours(given: Mapping[str, Any]) -> dict[str, list[Callable[..., Any]]]
 
     :param given: arguments of the task; a callback or several.
     """
-    return {name: [*_listed(given.get(name)), ours] for name, ours in _OURS.items()}
+    return {name: [*_listed(given.get(name)), *ours] for name, ours in _OURS.items()}
 
 
 def _listed(callbacks: Any) -> list[Callable[..., Any]]:
@@ -74,4 +111,8 @@ def _is_at_work_again(context: Mapping[str, Any], workspace: Workspace, token: s
     return TaskInstanceState.RUNNING in states.values()
 
 
-_OURS = {"on_success_callback": complete_refresh, "on_failure_callback": abort_refresh, "on_retry_callback": abort_refresh}
+_OURS = {
+    "on_success_callback": (complete_refresh,),
+    "on_failure_callback": (abort_refresh, count_failure),
+    "on_retry_callback": (abort_refresh,),
+}

@@ -1,4 +1,4 @@
-"""What tasks say about commits: their own result, and the same as extra of asset events; and what Airflow has heard already."""
+"""What tasks say: their result, the same as extra of asset events, and their failure; and what Airflow has heard already."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, AssetAlias, BaseOperator, get_parsing_context
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    Asset,
+    AssetAlias,
+    BaseOperator,
+    get_parsing_context,
+)
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import AssetResult, GetAssetByUri
 from airflow.sdk.execution_time.context import InletEventsAccessor
@@ -16,6 +24,14 @@ from airflow_dynamic_tables.assets import dynamic_table_asset, is_dynamic_table
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    DynamicTableError,
+    JobMisfitError,
+    QuarantinedError,
+    SchemaEvolutionError,
+    UpstreamError,
+)
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.operators.run_arguments import run_of
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
@@ -44,6 +60,20 @@ _VERSIONS = "versions"
 
 _OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """States of task instances from which Airflow takes no success, and so no event, any more."""
+
+_HOPELESS = (ConfigurationError, UpstreamError, SchemaEvolutionError, JobMisfitError, QuarantinedError)
+"""Errors that another try would only repeat."""
+
+
+class UpstreamFailedError(AirflowFailException):
+    """A refresh never began, because a table that it reads was not refreshed."""
+
+
+def as_airflow(error: DynamicTableError) -> AirflowException:
+    """The error by which Airflow knows whether another try makes sense."""
+    if isinstance(error, UpstreamError):
+        return UpstreamFailedError(str(error))
+    return (AirflowFailException if isinstance(error, _HOPELESS) else AirflowException)(str(error))
 
 
 class ReportsCommits(BaseOperator):

@@ -23,14 +23,17 @@ from airflow_dynamic_tables.services.refresh.requests import (
     parse_partitions,
 )
 
-_ARGUMENTS = ("schedule_time", "partition", "full_refresh")
+_ARGUMENTS = ("schedule_time", "partition", "full_refresh", "even_if_suspended")
 """Keys of a run's conf, and params of its DAG."""
+
+PERIODIC = "dynamic_tables.is_periodic"
+"""Key of the conf of a run that the schedule of another scheduler asked the gateway for. No param can have such a name."""
 
 _BY_SCHEDULE = ("scheduled", "backfill")
 """Types of runs, as Airflow has them, for which the schedule decides."""
 
 
-_BY_ITSELF = ("scheduled", "asset_triggered")
+BY_ITSELF = ("scheduled", "asset_triggered")
 """Types of runs that nobody asks for."""
 
 
@@ -96,16 +99,14 @@ def read_request(
     :raises ConfigurationError: names the argument, and what is wrong with it.
     """
     if runs.keys is not None:
-        _check_keys(context, (*runs.keys, *table.params))
-    partitions = _partitions(_asked(context, "partition"))
+        _check_keys(context, (*runs.keys, *table.params, PERIODIC))
+    partitions = _partitions(_asked(context, "partition"), table)
     if partitions is not None and runs.group and len(_chosen(context, runs.group)) != 1:
         raise ConfigurationError(
             f"partition needs `tables` with the one table that it is of, such as {_shown([str(table.identifier)])}."
         )
-    full_refresh = _asked(context, "full_refresh")
-    if not isinstance(full_refresh, bool | None):
-        raise ConfigurationError(f"full_refresh must be true or false, not {_shown(full_refresh)}.")
     ti = context["ti"]
+    is_first = getattr(ti, "try_number", 1) == 1
     updated = updated_partitions(context, table) if is_on_update(context) else None
     return RefreshRequest(
         table=table,
@@ -114,9 +115,10 @@ def read_request(
         token=str(ti.id),
         owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
         is_reported=True,
-        is_scheduled=_came_by_itself(context) and (updated is None or updated.is_whole),
+        is_scheduled=came_by_itself(context) and is_first and (updated is None or updated.is_whole),
         partitions=partitions,
-        full_refresh=bool(full_refresh),
+        full_refresh=_truth(context, "full_refresh"),
+        force=_truth(context, "even_if_suspended"),
         updated=updated,
     )
 
@@ -128,7 +130,7 @@ def left_out(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> str
     """
     if runs.group is None:
         return None
-    _check_keys(context, (*(runs.keys or ()), *table.params))
+    _check_keys(context, (*(runs.keys or ()), *table.params, PERIODIC))
     chosen = _chosen(context, runs.group)
     return None if str(table.identifier) in chosen else f"this run is for {', '.join(chosen)}"
 
@@ -139,11 +141,19 @@ def is_scheduled(context: Mapping[str, Any]) -> bool:
     return kind in _BY_SCHEDULE and not any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
 
 
-def _came_by_itself(context: Mapping[str, Any]) -> bool:
-    """Whether nobody asked for this try: whoever backfills or clears a task wants it done."""
+def came_by_itself(context: Mapping[str, Any]) -> bool:
+    """Whether nobody asked for a run: whoever triggers one, or backfills, did; not so another scheduler by way of the gateway."""
+    if _conf(context).get(PERIODIC) is True:
+        return True
     kind = getattr(context.get("dag_run"), "run_type", None)
     asked = any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
-    return kind in _BY_ITSELF and not asked and getattr(context["ti"], "try_number", 1) == 1
+    return kind in BY_ITSELF and not asked
+
+
+def was_cleared(context: Mapping[str, Any]) -> bool:
+    """Whether somebody cleared the task and so asked for this try: Airflow adds its retries to the tries that it has had."""
+    retries = getattr(context.get("task"), "retries", None) or 0
+    return getattr(context["ti"], "max_tries", 0) > retries
 
 
 def date_of(context: Mapping[str, Any], table: DynamicTable) -> datetime:
@@ -193,9 +203,10 @@ def _check_keys(context: Mapping[str, Any], legal: tuple[str, ...]) -> None:
 
     :raises ConfigurationError: names the key, and the legal ones.
     """
+    said = [key for key in legal if key != PERIODIC]  # by the gateway alone
     for key in _conf(context):
         if key not in legal:
-            hint = did_you_mean(str(key), legal) or f"; legal are {', '.join(legal)}"
+            hint = did_you_mean(str(key), said) or f"; legal are {', '.join(said)}"
             raise ConfigurationError(f"The conf of this run has an unknown key {_shown(key)}{hint}.")
 
 
@@ -204,6 +215,13 @@ def _asked(context: Mapping[str, Any], name: str) -> Any:
     conf = _conf(context)
     value = conf[name] if name in conf else (context.get("params") or {}).get(name)
     return None if isinstance(value, str) and not value.strip() else value
+
+
+def _truth(context: Mapping[str, Any], name: str) -> bool:
+    value = _asked(context, name)
+    if not isinstance(value, bool | None):
+        raise ConfigurationError(f"{name} must be true or false, not {_shown(value)}.")
+    return bool(value)
 
 
 def _schedule_time(context: Mapping[str, Any], table: DynamicTable, runs: Runs) -> datetime:
@@ -240,11 +258,11 @@ def _date_of_the_run(context: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(most_specific.isoformat())
 
 
-def _partitions(asked: object) -> PartitionSet | None:
+def _partitions(asked: object, table: DynamicTable) -> PartitionSet | None:
     if asked is None:
         return None
     try:
-        return parse_partitions(_text("partition", asked))
+        return parse_partitions(_text("partition", asked), table.formatters)
     except ValueError as error:
         raise ConfigurationError(f"partition: {shown(str(error))}.") from error
 

@@ -1,16 +1,22 @@
-"""The note at a run in which nothing was refreshed: Airflow shows such a run green, and lets no task write a note at it."""
+"""Notes at runs, which Airflow lets no task write: that nothing was refreshed, as Airflow shows such a run green; and which
+tables have no DAG any more, as nobody declares them.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 from sqlalchemy.orm import object_session
 
+from airflow_dynamic_tables.plugins.gateway.mounting import PREFIX, Gateway
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
+    from sqlalchemy.orm import Session
 
 NOTE = "Nothing was refreshed: every refresh was skipped. The last line of its log says why, and so does its XCom `skipped`."
 
@@ -18,16 +24,48 @@ _OPERATORS = frozenset({"DynamicTableRefreshOperator", "ContinuousRefreshOperato
 """By their names, because the scheduler, which calls this, has no operators."""
 
 
+_MAINTENANCE = "SweepOperator"
+"""As above."""
+
+_LONGEST = 1000
+"""Characters of a note that Airflow keeps."""
+
+
 @hookimpl
 def on_dag_run_success(dag_run: DagRun) -> None:
     """Write the note. Airflow calls this for every run of every DAG, in the transaction that ends the run."""
-    if object_session(dag_run) is None:
+    session = object_session(dag_run)
+    if session is None:
         return  # ``airflow dags test``, which keeps no notes
     tasks: Any = getattr(dag_run.dag, "tasks", ())
     refreshes = {task.task_id for task in tasks if task.task_type in _OPERATORS}
+    sweeps = {task.task_id for task in tasks if task.task_type == _MAINTENANCE}
     # Only of ours, because this reads from the database.
     if refreshes and _were_skipped(dag_run, refreshes) and not dag_run.note:
         dag_run.note = NOTE
+    elif sweeps and (tables := _undeclared(session, dag_run, sweeps)) and not dag_run.note:
+        dag_run.note = undeclared_note(tables)
+
+
+def undeclared_note(tables: Sequence[str]) -> str:
+    """What a run of the maintenance says of tables that nobody declares any more; of many, how many there are."""
+    what = (
+        "Nobody declares these tables any more, so they have no DAG and are not refreshed. Each keeps its rows until "
+        f"`dynamic-tables drop`; `dynamic-tables diff` tells of all {len(tables)}: "
+    )
+    names = ", ".join(tables)
+    room = _LONGEST - len(what)
+    return what + (names if len(names) <= room else f"{names[: room - 1]}…")
+
+
+def _undeclared(session: Session, dag_run: DagRun, task_ids: set[str]) -> list[str]:
+    """What the maintenance reported."""
+    from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
+
+    found = XComModel.get_many(run_id=dag_run.run_id, key=XCOM_RETURN_KEY, task_ids=task_ids, dag_ids=dag_run.dag_id)
+    reports = (XComModel.deserialize_value(row) for row in session.scalars(found))
+    # A backend of the installation's own may keep them elsewhere: then this has only where.
+    return [table for report in reports if isinstance(report, dict) for table in report.get("undeclared") or ()]
 
 
 def _were_skipped(dag_run: DagRun, task_ids: set[str]) -> bool:
@@ -39,3 +77,4 @@ class DynamicTablesPlugin(AirflowPlugin):
 
     name = "dynamic_tables"
     listeners = [sys.modules[__name__]]  # noqa: RUF012 - a list, and of each plugin, is what Airflow declares
+    fastapi_apps = [{"app": Gateway(), "url_prefix": PREFIX, "name": "dynamic_tables"}]  # noqa: RUF012 - as above

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSettings, asks_airflow
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -20,6 +21,14 @@ class Runner(ABC):
         :param environment: variables for the job's driver, above all passwords, which must stand nowhere else.
         :raises ConfigurationError: when this machine lacks what it takes.
         :raises JobFailedError: when the job failed or was stopped, in Spark's own words.
+        """
+
+    @abstractmethod
+    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+        """Run unit tests, all in one session; the outcomes are in their order.
+
+        :raises ConfigurationError: as of :meth:`run`.
+        :raises JobFailedError: when Spark did not run them; a test that fails is an outcome.
         """
 
     @abstractmethod

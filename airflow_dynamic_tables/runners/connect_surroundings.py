@@ -83,8 +83,10 @@ def folder_for_modules() -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            sys.path[:] = [path for path in sys.path if not path.startswith(folder)]
-            files = {name: str(getattr(module, "__file__", None)) for name, module in sys.modules.items()}
-            for name, file in files.items():
-                if file.startswith(folder):
-                    del sys.modules[name]
+            # Of copies, and one by one: other threads add theirs meanwhile.
+            for path in sys.path.copy():
+                if path.startswith(folder):
+                    sys.path.remove(path)
+            for name, module in sys.modules.copy().items():
+                if str(getattr(module, "__file__", None)).startswith(folder):
+                    sys.modules.pop(name, None)

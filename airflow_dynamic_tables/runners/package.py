@@ -30,11 +30,14 @@ def application_zip() -> Path:
     digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
     target = private_folder() / f"airflow_dynamic_tables-{digest}.zip"
     if not target.exists():
-        half = target.with_suffix(f".{os.getpid()}.writing")
-        with zipfile.ZipFile(half, "w") as archive:
+        # By a name that no other thread has, either.
+        with (
+            tempfile.NamedTemporaryFile(dir=target.parent, suffix=".writing", delete=False) as half,
+            zipfile.ZipFile(half, "w") as archive,
+        ):
             for name, data in content.items():
                 archive.writestr(name, data)
-        half.replace(target)
+        Path(half.name).replace(target)
     return target
 
 

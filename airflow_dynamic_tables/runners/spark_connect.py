@@ -16,6 +16,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession as AnySparkSession
 from pyspark.sql.connect.session import SparkSession
 
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import (
@@ -28,6 +29,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.jobs.batch import refresh
 from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
 from airflow_dynamic_tables.jobs.messages import message
+from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.runners.base import Runner, refuse_templates
 from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
@@ -84,6 +86,18 @@ class SparkConnectRunner(Runner):
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
+        with self._driven(environment) as (spark, driver):
+            result = refresh(spark, plan, driver)
+            self._on_line(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
+
+    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+        """See :meth:`Runner.run_query_tests`."""
+        with self._driven({}) as (spark, driver):
+            return run_query_tests(spark, tests, driver)
+
+    @contextmanager
+    def _driven(self, environment: Mapping[str, str]) -> Iterator[tuple[AnySparkSession, ConnectDriver]]:
+        """A session and the driver of it for the job in the body, whose errors come out as those of a runner."""
         self._end = self._application_id = None
         channel = ConnectChannel(self._url, self._patience)
         try:
@@ -92,10 +106,7 @@ class SparkConnectRunner(Runner):
                 self._application_id = driver.application_id
                 self._on_line(f"Spark application {self._application_id} of {channel.endpoint}")
                 self._apply_settings(spark)
-                result = refresh(spark, plan, driver)
-                self._on_line(
-                    f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes"
-                )
+                yield spark, driver
         except SchemaEvolutionError as error:
             raise JobMisfitError(str(error), application_id=self._application_id) from None
         except DynamicTableError:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans, outcomes_location
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
@@ -47,6 +50,14 @@ _FLAGS = {
 
 def spark_submit_command(binary: str, plan_location: str, settings: SparkSettings, master: str) -> list[str]:
     """The command line that runs the job of a plan."""
+    return _command(binary, ("--plan", plan_location), settings, master)
+
+
+def _command(binary: str, job: Sequence[str], settings: SparkSettings, master: str) -> list[str]:
+    """The command line that runs a job.
+
+    :param job: its arguments.
+    """
     options = [(flag, getattr(settings, name)) for name, flag in _FLAGS.items()]
     py_files = ",".join(filter(None, (str(application_zip()), settings.py_files)))
     return [
@@ -54,7 +65,7 @@ def spark_submit_command(binary: str, plan_location: str, settings: SparkSetting
         *("--master", master, "--name", "dynamic-tables", "--py-files", py_files),
         *(text for flag, value in options if value is not None for text in (flag, str(value))),
         *(text for key, value in settings.conf.items() for text in ("--conf", f"{key}={value}")),
-        *(str(application_file()), "--plan", plan_location),
+        *(str(application_file()), *job),
     ]
 
 
@@ -79,9 +90,26 @@ class SparkSubmitRunner(Runner):
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
+        code, tail = self._submit(("--plan", plan.plan_location), environment)
+        if code != 0:
+            raise job_failure(plan, tail) or submit_failure(tail, code)
+
+    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+        """See :meth:`Runner.run_query_tests`. The driver has to be on this machine."""
+        with tempfile.TemporaryDirectory() as folder:
+            plans = Path(folder, "tests.json")
+            plans.write_text(tests.to_json(), encoding="utf-8")
+            code, tail = self._submit(("--tests", plans.as_uri()), {})
+            outcomes = Path(outcomes_location(str(plans)))
+            if code != 0 or not outcomes.exists():
+                raise submit_failure(tail, code)
+            return QueryTestOutcomes.from_json(outcomes.read_text(encoding="utf-8"))
+
+    def _submit(self, job: Sequence[str], environment: Mapping[str, str]) -> tuple[int, deque[str]]:
+        """Run spark-submit to its end; its exit code, and the last lines that it said."""
         environ = {**os.environ, **self.settings.env_vars, **environment}
         find_java(environ)
-        command = spark_submit_command(find_spark_submit(environ), plan.plan_location, self.settings, self.master)
+        command = _command(find_spark_submit(environ), job, self.settings, self.master)
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
         with _started(command, spark_environment(environ)) as self._process:
             try:
@@ -92,8 +120,7 @@ class SparkSubmitRunner(Runner):
             except BaseException:
                 _kill(self._process)
                 raise
-        if code != 0:
-            raise job_failure(plan, tail) or submit_failure(tail, code)
+        return code, tail
 
     def stop(self) -> None:
         """See :meth:`Runner.stop`."""

@@ -10,8 +10,9 @@ from types import TracebackType
 from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
+from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
@@ -20,6 +21,8 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import open_table
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
+from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
+from airflow_dynamic_tables.schedulers.registry import open_scheduler
 from airflow_dynamic_tables.services.settings import Settings
 
 
@@ -36,10 +39,18 @@ class Workspace:
     ledger: Ledger
     catalogs: CatalogManager
     clock: Callable[[], datetime] = utc_now
+    schedulers: Callable[[str, Connections], WorkflowScheduler] = open_scheduler
 
     def now(self) -> datetime:
         """The time by the workspace's clock, timezone-aware."""
         return self.clock()
+
+    def scheduler(self, name: str) -> WorkflowScheduler:
+        """A scheduler of workflows, to be used as a context manager; connects to nothing yet.
+
+        :raises ConfigurationError: when there is none of that name, or its connection is missing or wrong.
+        """
+        return self.schedulers(name, self.settings.connections)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
         """A catalog that dynamic tables can live in, opened.
@@ -74,6 +85,13 @@ class Workspace:
         catalog = self.catalog(identifier.catalog)
         return open_table(identifier, format or self._format_of(identifier), catalog.stores(), atomicity)
 
+    def dynamic_table(self, identifier: TableIdentifier) -> CatalogDynamicTable:
+        """A dynamic table as its catalog has it.
+
+        :raises TableNotFoundError: when there is none.
+        """
+        return as_dynamic(identifier, self.catalog(identifier.catalog).get_table(identifier.path))
+
     def _format_of(self, identifier: TableIdentifier) -> str:
         try:
             entry = self.readable(identifier.catalog).get_table(identifier.path)
@@ -91,6 +109,16 @@ class Workspace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTable:
+    """What a catalog has by a name, as a dynamic table.
+
+    :raises TableNotFoundError: when it is something else.
+    """
+    if not isinstance(table, CatalogDynamicTable):
+        raise TableNotFoundError(f"{identifier} is no dynamic table.")
+    return table
 
 
 def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:

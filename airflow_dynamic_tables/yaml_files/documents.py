@@ -78,6 +78,10 @@ class Document:
         node = self._value(location)
         return isinstance(node, yaml.ScalarNode) and not node.style
 
+    def scalar_type(self, location: Location) -> str:
+        """What YAML takes a scalar for as it is written: ``str`` (also for all in quotes), ``int``, ``float``, ``timestamp``."""
+        return str(self._value(location).tag).rpartition(":")[2]
+
     def line(self, location: Location) -> int:
         """The line a value starts in, counted from 1."""
         return int(self._value(location).start_mark.line) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ _TAG = "tag:yaml.org,2002:"
 """How the names of YAML's own types begin."""
 
 _BOOL, _NULL = _TAG + "bool", _TAG + "null"
+
+TEXT_TAG, LIST_TAG, MAPPING_TAG = _TAG + "str", _TAG + "seq", _TAG + "map"
+"""The tags of what every node is that is no truth value."""
 
 _TEXT_TAGS = frozenset(_TAG + name for name in ("str", "int", "float", "timestamp", "value", "binary"))
 _TRUE = frozenset({"yes", "true", "on"})
@@ -54,10 +58,50 @@ def parse_document(path: Path, text: str, content: str) -> tuple[Document | None
     if root is None:
         return None, [Mistake(path, 1, 1, f"is empty; declare {content}, or remove the file")]
 
+    return document_of(path, text, root)
+
+
+def document_of(path: Path, text: str, root: yaml.Node) -> tuple[Document, list[Mistake]]:
+    """The document of a tree of nodes, and what is wrong with them.
+
+    :param text: where the marks of the nodes have their places.
+    """
     converter = _Converter()
     data = converter.convert(root, 0)
     mistakes = [Mistake(path, *place_of(node.start_mark), message) for node, message in converter.mappings.problems]
     return Document(path, text, root, converter.mappings, data), mistakes
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a text is no YAML, at one of its characters."""
+
+    offset: int
+    message: str
+
+
+def compose_value(text: str) -> yaml.Node | Problem:
+    """The node of a value that is written in YAML within another text; its marks count from the beginning of the value."""
+    if odd := _OTHER_LINE_BREAKS.search(text):
+        return Problem(odd.start(), f"has U+{ord(odd[0]):04X}, which ends a line in YAML; write it as an escape in double quotes")
+    try:
+        beyond = _beyond_limits(Path(), text)
+        if beyond is not None:
+            return Problem(0, beyond.message)
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return Problem(mark.index if mark else 0, f"is no YAML: {error.problem or error.context or 'bad syntax'}")
+    except yaml.reader.ReaderError as error:
+        return Problem(error.position, "is no YAML: it contains a control character")
+    except yaml.YAMLError as error:
+        return Problem(0, f"is no YAML: {error}")
+    return node or Problem(0, "has no value; give one or remove the key")
+
+
+def plain_tag(text: str) -> str:
+    """The tag of a text without quotes: that of a truth value, or of a text; nothing is a text, too."""
+    return _BOOL if isinstance(scalar_of(text, is_plain=True), Flag) else TEXT_TAG
 
 
 def _beyond_limits(path: Path, text: str) -> Mistake | None:

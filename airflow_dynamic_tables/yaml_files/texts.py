@@ -35,6 +35,11 @@ def read_text(path: Path) -> tuple[str | None, list[Mistake]]:
             content = file.read(FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         return None, [Mistake(path, 1, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}")]
+    return text_of(path, content)
+
+
+def text_of(path: Path, content: bytes) -> tuple[str | None, list[Mistake]]:
+    """As :func:`read_text`, of what stands in the file or is to stand there."""
     if len(content) > FILE_BYTES:
         return None, [Mistake(path, 1, 1, f"has more than {FILE_BYTES:,} bytes; split it into several files")]
     try:

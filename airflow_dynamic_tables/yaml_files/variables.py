@@ -24,6 +24,11 @@ def mentions_variable(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
+def escaped(text: str) -> str:
+    """A text that means this one, where variables of the environment are looked for."""
+    return _VARIABLE.sub(lambda mention: f"${mention[0]}", text)
+
+
 def may_mention(document: Document) -> bool:
     """Whether it is worth to look at each scalar of a file."""
     return any(mark in document.text for mark in _MARKS)

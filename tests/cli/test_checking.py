@@ -46,6 +46,15 @@ def test_validate_sound_definitions(dynamic_tables: Run) -> None:
     assert "2 dynamic tables and 1 source" in ran.err
 
 
+def test_validate_tells_of_a_scheduler_that_nobody_brings(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(
+        "dynamic_tables:\n- {name: lake.sales.one, freshness: 1 day, query: SELECT 1 AS a, scheduler: dolphinsheduler}\n"
+    )
+    ran = dynamic_tables("validate", "--without-spark")
+    assert ran.code == 1
+    assert "sales.yaml:2:1: lake.sales.one: nobody brings a scheduler 'dolphinsheduler'; known are airflow, dolph" in ran.out
+
+
 def test_definitions_are_checked_without_a_java_that_does_not_start(
     dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

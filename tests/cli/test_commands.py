@@ -29,10 +29,12 @@ COMMAND_LINES = dict(_commands())
 
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
-        "init", "validate", "plan", "schema", "list", "show", "history", "create", "adopt", "refresh", "suspend", "resume",
-        "rollback", "publish", "abort", "drop", "compact", "gc",
+        "init", "validate", "test",
+        "plan", "schema", "list", "show", "history", "diff", "apply", "export", "create", "adopt", "refresh",
+        "suspend", "resume", "rename", "recover", "drop", "rollback", "publish", "abort", "compact", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
+        "serve", "sql",
         "spark start", "spark stop", "spark status", "spark archive",
         "db upgrade",
     ]  # fmt: skip
@@ -56,6 +58,7 @@ def test_every_command_has_help(line: str, capsys: pytest.CaptureFixture[str]) -
 
 
 _LISTINGS = [
+    "test",
     "list",
     "show",
     "history",
@@ -159,5 +162,5 @@ def test_arguments_reach_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(line.split()) == 0
     arguments = seen[0]
     assert (arguments.table, arguments.definitions, arguments.master) == ("sales.t", "d", "spark://x")
-    assert arguments.partitions == [{"ds": "2024-01-01", "hh": "03"}, {"ds": "a/b"}]
+    assert arguments.partitions == ["ds=2024-01-01/hh=03", "ds=a%2Fb"]
     assert arguments.full_refresh

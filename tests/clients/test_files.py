@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 import s3fs
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_dynamic_tables.clients.files import create_text, exists, is_settled, list_entries, list_files, read_text, write_text
+from airflow_dynamic_tables.clients.files import (
+    create_text,
+    exists,
+    is_settled,
+    list_entries,
+    list_files,
+    move_folder,
+    read_text,
+    write_text,
+)
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from tests.support.object_store import BUCKET, running_object_store
 from tests.support.processes import as_nobody
@@ -202,3 +212,27 @@ NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 )
 def test_a_file_is_settled_once_no_change_can_hide(info: dict[str, object], settled: bool) -> None:
     assert is_settled(info, NOW) is settled
+
+
+@pytest.mark.parametrize("scheme", ["file", "s3"])
+def test_a_folder_is_moved_also_after_a_move_that_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    with running_object_store() if scheme == "s3" else nullcontext(None) as store:
+        for name, value in store.environment.items() if store else ():
+            monkeypatch.setenv(name, value)
+        if store:
+            s3fs.S3FileSystem.clear_instance_cache()
+            s3fs.S3FileSystem().mkdir(BUCKET)
+        root = f"s3://{BUCKET}" if store else f"file://{tmp_path}"
+        for name in ("a", "ds=1/b", "_versions/1"):
+            write_text(f"{root}/old/{name}", name)
+        move_folder(f"{root}/old", f"{root}/deep/new")
+        write_text(f"{root}/old/ds=2/c", "c")  # what a kill left
+        for _ in range(2):
+            move_folder(f"{root}/old", f"{root}/deep/new")
+        assert not exists(f"{root}/old")
+        for name in ("a", "ds=1/b", "_versions/1"):
+            assert read_text(f"{root}/deep/new/{name}") == name
+        assert read_text(f"{root}/deep/new/ds=2/c") == "c"
+        s3fs.S3FileSystem.clear_instance_cache()

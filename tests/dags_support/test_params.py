@@ -44,6 +44,7 @@ def test_params_of_the_definition_stand_in_the_form_beside_ours(definitions: Def
         "schedule_time": None,
         "partition": None,
         "full_refresh": False,
+        "even_if_suspended": False,
         "region": "us",
         "dry": True,
         "mail": None,
@@ -56,7 +57,17 @@ def test_params_of_the_definition_stand_in_the_form_beside_ours(definitions: Def
     assert region.description == "Where the alert goes."
     assert (mail.schema["type"], mail.schema["title"]) == (["null", "string"], "Whom to tell")
     kept = DagSerialization.to_dict(dag)["dag"]["params"]
-    assert [name for name, _ in kept] == ["schedule_time", "partition", "full_refresh", "region", "dry", "mail", "level", "share"]
+    assert [name for name, _ in kept] == [
+        "schedule_time",
+        "partition",
+        "full_refresh",
+        "even_if_suspended",
+        "region",
+        "dry",
+        "mail",
+        "level",
+        "share",
+    ]
 
 
 @pytest.mark.parametrize(("name", "value"), [("region", "de"), ("level", "high"), ("level", None), ("dry", "x")])

@@ -28,6 +28,7 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.loader import (
     find_files,
     load_definitions,
+    load_drafted_definitions,
     load_sound_definitions,
     load_table_for_task,
     load_task_definitions,
@@ -450,3 +451,23 @@ def test_every_setting_of_airflow_is_taken_or_refused_with_a_reason() -> None:
     for kind in (BaseOperator, DAG):
         every = inspect.signature(kind.__init__).parameters.keys()
         assert every - taken - REFUSED.keys() == every & {"self", "kwargs"}
+
+
+def test_drafts_are_read_instead_of_what_stands_in_the_files(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("dynamic_tables: [{name: a.b.old, freshness: 1 day, query: SELECT 1 AS n}]")
+    changed = "dynamic_tables: [{name: a.b.changed, freshness: 1 day, query: SELECT n FROM a.b.new}]"
+    added = "dynamic_tables: [{name: a.b.new, freshness: 1 day, query: SELECT 2 AS n}]"
+
+    definitions, mistakes = load_drafted_definitions(tmp_path, {old: changed.encode(), new: added.encode()})
+    assert (sorted(map(str, definitions.tables)), mistakes) == (["a.b.changed", "a.b.new"], ())
+    definitions, mistakes = load_drafted_definitions(tmp_path, {old: None, new: None})
+    assert (definitions.tables, mistakes) == ({}, ())
+    assert list(map(str, load_definitions(tmp_path).tables)) == ["a.b.old"]
+
+
+def test_mistakes_of_drafts_are_told_by_their_files(tmp_path: Path) -> None:
+    draft = tmp_path / "draft.yaml"
+    _, (mistake,) = load_drafted_definitions(tmp_path, {draft: b"\ndynamic_tables: 1"})
+    assert str(mistake) == f"{draft}:2:17: 'dynamic_tables' must be a list; start each entry with '- name:'"
+    assert not draft.exists()

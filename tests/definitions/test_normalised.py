@@ -35,6 +35,9 @@ dynamic_tables:
   freshness: 1 day
   refresh_mode: full
   skip_unchanged: false
+  suspend_after_failures: 3
+  scheduler: dolphinscheduler
+  renamed_from: even_odder
   schedule: 0 6 * * *
   timezone: Europe/Berlin
   partitioned_by: [hh, ds]

@@ -1,6 +1,6 @@
 """What the documentation tells a reader to type works: every page is played through, top to bottom, in a folder of its own.
 
-YAML and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make``, ``airflow``, ``pytest``
+YAML, SQL and Python blocks are files, named in their first line. Shell blocks are run; ``pip``, ``make``, ``airflow``, ``pytest``
 and ``pre-commit`` are stood in for by programs that only check what they are told: targets exist, tests are found. Text blocks
 are not run. ``dynamic-tables``, unless it starts Spark, and all that needs Airflow or pytest run in processes that have imported
 it already.
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# (\S+)\n")
+_FILE = re.compile(r"(?:#|--) (\S+)\n")
 _CACHE = "DYNAMIC_TABLES_CACHE"
 _NEEDS_AIRFLOW = re.compile(r"^from airflow", re.MULTILINE)
 _WITH_AIRFLOW = "python-with-airflow"
@@ -40,7 +40,7 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 STAND_INS = {
     # What starts Spark is a process as users have it.
     "dynamic-tables": f"""case "$1" in
-refresh|spark) exec {{python}} -m airflow_dynamic_tables.cli.main "$@" ;;
+refresh|spark|test|serve) exec {{python}} -m airflow_dynamic_tables.cli.main "$@" ;;
 *) exec {_WARM} "$@" ;;
 esac""",
     "make": 'exec /usr/bin/env -S PATH="$REAL_PATH" make -n -C {root} "$@"',
@@ -51,7 +51,10 @@ esac""",
 COMMANDS_IMPORT = (
     "airflow_dynamic_tables.catalog.hive.catalog",
     "airflow_dynamic_tables.catalog.sql.catalog",
-    *(f"airflow_dynamic_tables.cli.commands.{name}" for name in ("catalogs", "comparing", "definitions", "refresh", "tables")),
+    *(
+        f"airflow_dynamic_tables.cli.commands.{name}"
+        for name in ("applying", "catalogs", "changing", "comparing", "definitions", "refresh", "tables")
+    ),
     "airflow_dynamic_tables.definitions.queries.parsing",
     "airflow_dynamic_tables.definitions.reading",
     "airflow_dynamic_tables.formats.hive.table",
@@ -88,7 +91,8 @@ def _needs_metastore(page: Path) -> bool:
 
 
 def _needs_spark(page: Path) -> bool:
-    return any(block.language == "shell" and "dynamic-tables refresh" in block.text for block in _blocks(page))
+    starts = ("dynamic-tables refresh", "dynamic-tables test")
+    return any(block.language == "shell" and start in block.text for block in _blocks(page) for start in starts)
 
 
 def _name(page: Path) -> str:
@@ -160,6 +164,8 @@ def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str
             file = block.file(project)
             compile(block.text, str(file), "exec")
             _run([_WITH_AIRFLOW if _NEEDS_AIRFLOW.search(block.text) else sys.executable, str(file)], project, environment)
+        elif block.language == "sql":
+            block.file(project)
         elif block.language == "shell":
             _run(["bash", "-euo", "pipefail", "-c", block.text], project, environment)
         else:

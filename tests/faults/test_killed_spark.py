@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -54,7 +55,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def lives(pid: int) -> bool:

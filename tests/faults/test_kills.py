@@ -8,9 +8,12 @@ from itertools import cycle, product
 
 import pytest
 
+from airflow_dynamic_tables.services.deployments.applying import Outcome
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import Change
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, columns, content, data_files, versions
-from tests.support.faults.victims import KILL, Attempt, Site, refresh, sweep, victim
+from tests.support.faults.victims import KILL, Attempt, Site, apply_with_refresh, declare, refresh, restore, sweep, victim
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
 AFTER = ("landed", "published", "completed")
@@ -98,6 +101,53 @@ def test_killed_while_the_table_is_made_anew(site: Site, fault_report: FaultRepo
         assert columns(workspace) == (["ds", "n"] if is_new else ["ds", "n", "extra"])
         refresh(site, Attempt("next", {"1": [100]}, "somebody else", more=("other",), full_refresh=True))
         assert (content(workspace), columns(workspace)) == ({"1": [100]}, ["ds", "n", "other"])
+        sweep(site)
+        check_all_settled(site, workspace)
+
+
+def _short(points: tuple[str, ...], *short: str) -> list[object]:
+    return [pytest.param(point, marks=() if point in short else pytest.mark.long) for point in points]
+
+
+@pytest.mark.parametrize("point", _short(BEFORE + AFTER, "begin", "landed"))
+def test_killed_while_apply_rebuilds_a_table(site: Site, fault_report: FaultReport, point: str) -> None:
+    """``apply --refresh`` of a definition that lost a column; `diff` tells what is left to do, and ``apply`` does that."""
+    declare(site, ("extra",))
+    refresh(site, Attempt("base", {"1": [1], "2": [2]}, more=("extra",)))
+    kill(fault_report, point, apply_with_refresh, site, Attempt("struck", {"1": [10]}, full_refresh=True))
+    is_new = point in AFTER
+    with site.open() as workspace:
+        assert content(workspace) == ({"1": [10]} if is_new else {"1": [1], "2": [2]})
+        assert columns(workspace) == (["ds", "n"] if is_new else ["ds", "n", "extra"])
+        (found,) = differences(workspace, declare(site))
+        assert found.change is (Change.UNCHANGED if is_new else Change.REBUILD)
+        done = apply_with_refresh(site, Attempt("again", {"1": [100]}, "somebody else", full_refresh=True))
+        assert done.outcome is (Outcome.UNCHANGED if is_new else Outcome.REFRESHED), done
+        assert (content(workspace), columns(workspace)) == ({"1": [10 if is_new else 100]}, ["ds", "n"])
+        sweep(site)
+        check_all_settled(site, workspace)
+
+
+RESTORING = ("opened", "restoring", "publishing", "swap", "swapped", *AFTER)
+
+
+@pytest.mark.parametrize("point", _short(RESTORING, "landed"))
+def test_killed_while_columns_are_restored(site: Site, fault_report: FaultReport, point: str) -> None:
+    """``rollback --with-columns`` across a rebuild; that the definition does not follow is told, whoever was killed."""
+    refresh(site, Attempt("base", {"1": [1], "2": [2]}, more=("extra",)))
+    refresh(site, Attempt("anew", {"1": [10]}, full_refresh=True))
+    kill(fault_report, point, restore, site, 1, "struck")
+    is_old_again = point in AFTER
+    with site.open() as workspace:
+        assert content(workspace) == ({"1": [1], "2": [2]} if is_old_again else {"1": [10]})
+        assert columns(workspace) == (["ds", "n", "extra"] if is_old_again else ["ds", "n"])
+        sweep(site)
+        (found,) = differences(workspace, declare(site))
+        assert found.change is (Change.REBUILD if is_old_again else Change.UNCHANGED)
+        restore(site, 1, "again")
+        assert (content(workspace), columns(workspace)) == ({"1": [1], "2": [2]}, ["ds", "n", "extra"])
+        refresh(site, Attempt("next", {"1": [100]}, full_refresh=True))
+        assert (content(workspace), columns(workspace)) == ({"1": [100]}, ["ds", "n"])
         sweep(site)
         check_all_settled(site, workspace)
 

@@ -19,10 +19,10 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
+from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.continuous.loop import Halt
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.lifecycle import create
-from airflow_dynamic_tables.services.tables.suspending import resume, suspend
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.pyarrow_job import write_numbers
 

@@ -190,7 +190,7 @@ def test_the_trigger_fires_when_the_stage_left_quarantine(workspace: Workspace, 
         await asyncio.wait([firing], timeout=1)
         waited = not firing.done()
         await asyncio.to_thread(publish, workspace, token)
-        await asyncio.wait_for(firing, timeout=30)
+        await asyncio.wait_for(firing, timeout=120)
         return waited
 
     assert asyncio.run(publish_while_it_waits())

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.operators.run_arguments import of_group
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
@@ -112,7 +112,11 @@ def test_callbacks_of_a_dag_of_ones_own_come_beside_ours(home: Path) -> None:
     with DAG("own", default_args=defaults):
         operator = operator_of(home, on_retry_callback=other)
     again = operator_of(home, default_args=defaults)
-    assert callbacks(operator, "on_failure_callback") == callbacks(again, "on_failure_callback") == [notify, abort_refresh]
+    assert (
+        callbacks(operator, "on_failure_callback")
+        == callbacks(again, "on_failure_callback")
+        == [notify, abort_refresh, count_failure]
+    )
     assert callbacks(operator, "on_success_callback") == [notify, other, complete_refresh]
     assert callbacks(operator, "on_retry_callback") == [other, abort_refresh]
 
@@ -153,7 +157,7 @@ def test_a_name_and_a_folder_are_enough(folder: Path, name: str) -> None:
     assert [str(source) for source in operator.sources] == ["lake.sales.orders"]
     assert (operator.pool, operator.queue, operator.owner, operator._conn_id) == ("spark", "big", "jane", "local")
     assert (operator.retries, operator.retry_delay, operator.max_active_tis_per_dag) == (2, timedelta(minutes=5), 1)
-    assert callbacks(operator, "on_failure_callback") == [os.getcwd, abort_refresh]
+    assert callbacks(operator, "on_failure_callback") == [os.getcwd, abort_refresh, count_failure]
     assert (operator.outlets, operator.inlets) == ([daily], [])
     assert (given.pool, given.retries, given.outlets, given.conf) == ("other", 7, [daily, Asset("mine")], {"spark.a": "b"})
 

@@ -43,9 +43,9 @@ class Airflow:
         assert dag_id == "dynamic_table__default__default__t"
         return {run_id: states for run_id, states in self.states.items() if run_id in run_ids}
 
-    def maintain(self) -> dict[str, Any]:
+    def maintain(self, definitions: Path | None = None) -> dict[str, Any]:
         """Run the maintenance and take its success."""
-        operator = SweepOperator(task_id="sweep")
+        operator = SweepOperator(task_id="sweep", definitions_path=definitions)
         assert operator.outlets == [LATE_EVENTS]
         outlet_events = OutletEventAccessors()
         context: Any = {"ti": SimpleNamespace(get_task_states=self.get_task_states), "outlet_events": outlet_events}
@@ -113,3 +113,15 @@ def test_a_run_that_goes_on_or_is_another_airflows_is_left_alone(airflow: Airflo
     if states:
         airflow.states[RUN] = states
     assert airflow.maintain()["reported"] == []
+
+
+@pytest.mark.usefixtures("killed")
+def test_tables_that_nobody_declares_any_more(airflow: Airflow, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "tables.yaml"
+    assert airflow.maintain(path)["undeclared"] == []
+    path.write_text("dynamic_tables:\n- {name: other, freshness: 1 day, query: SELECT 1 AS x}\n")
+    assert airflow.maintain(path)["undeclared"] == ["default.default.t"]
+    assert "It keeps its rows, which nobody refreshes, until: dynamic-tables drop default.default.t" in caplog.text
+    path.write_text("dynamic_tables:\n- {name: other, freshness: 1 dya, query: SELECT 1 AS x}\n")
+    assert airflow.maintain(path)["undeclared"] is None, "a mistake may hide its declaration"
+    assert airflow.maintain()["undeclared"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,13 @@ import pytest
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
-from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh
+from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure, count_last_failure
+from airflow_dynamic_tables.operators.reporting import UpstreamFailedError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.stages.settling import reconcile
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -47,7 +50,8 @@ def context_of(operator: object, **more: Any) -> dict[str, Any]:
 
 def test_the_operator_carries_them(operator: DynamicTableRefreshOperator) -> None:
     assert list(operator.on_success_callback) == [complete_refresh]
-    assert list(operator.on_failure_callback) == list(operator.on_retry_callback) == [abort_refresh]
+    assert list(operator.on_retry_callback) == [abort_refresh]
+    assert list(operator.on_failure_callback) == [abort_refresh, count_failure]
 
 
 def test_a_dead_try_is_aborted_as_often_as_airflow_likes(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
@@ -67,7 +71,7 @@ def test_a_later_try_is_left_alone(
 ) -> None:
     """A cleared task has the id of its next try, which is at work elsewhere when Airflow tells of the end of the first."""
     elsewhere = "elsewhere|somewhere|1|2|3"
-    monkeypatch.setattr("airflow_dynamic_tables.services.refresh.running.current_process", lambda: elsewhere)
+    monkeypatch.setattr("airflow_dynamic_tables.services.stages.leases.current_process", lambda: elsewhere)
     begin(workspace, request_of(operator))
     task = {"dag_id": "dag", "task_id": "refresh", "run_id": "run", "get_task_states": lambda **_: {"run": {"refresh": state}}}
     abort_refresh({"ti": SimpleNamespace(id="token", **task), "task": operator})
@@ -110,3 +114,48 @@ def test_they_never_raise(
 def test_an_unknown_token_is_nothing_to_do(operator: DynamicTableRefreshOperator, workspace: Workspace, callback: Any) -> None:
     callback(context_of(operator))
     assert workspace.ledger.list_refreshes() == []
+
+
+def run_of(operator: DynamicTableRefreshOperator, run: int, *, kind: str = "scheduled", **more: Any) -> dict[str, Any]:
+    ti = SimpleNamespace(
+        id=f"token {run}", dag_id="dag", run_id=f"run {run}", task_id="refresh", max_tries=more.pop("max_tries", 0)
+    )
+    return {"ti": ti, "task": operator, "dag_run": SimpleNamespace(run_type=kind, conf=more.pop("conf", None)), **more}
+
+
+def test_scheduled_runs_that_fail_in_a_row_suspend_the_table(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
+    operator.retries = 1
+    count, table = count_failure, operator.table.identifier
+    for number in (0, 0, 1, 1, 2, 3):
+        count(run_of(operator, number, max_tries=1))
+    others = ({"kind": "manual"}, {"kind": "backfill"}, {"conf": {"full_refresh": True}}, {"max_tries": 2})
+    for number, other in enumerate((*others, {"exception": UpstreamFailedError("late")})):
+        count(run_of(operator, 10 + number, **other))
+    assert why_suspended(workspace, table) is None, "by hand, cleared, or a parent was to blame"
+    count(run_of(operator, 5, kind="asset_triggered", exception=RuntimeError("no space")))
+    assert "the last one with: no space" in str(why_suspended(workspace, table))
+
+
+def test_a_run_that_was_killed_is_counted_by_the_next_one(operator: DynamicTableRefreshOperator, workspace: Workspace) -> None:
+    """A task that the system kills has no callbacks, and Airflow knows all the same."""
+    last = SimpleNamespace(run_type="scheduled", state="failed", run_id="run 1")
+    states = {"run 1": {"refresh": "failed"}}
+
+    def begun(kind: str = "scheduled") -> dict[str, Any]:
+        context = run_of(operator, 2, kind=kind)
+        context["ti"].get_previous_dagrun = lambda: last
+        context["ti"].get_task_states = lambda **_: states
+        return context
+
+    operator.table = replace(operator.table, suspend_after_failures=1)
+    states["run 1"]["refresh"] = "success"  # another task of the run failed
+    count_last_failure(begun(), workspace)
+    states["run 1"]["refresh"] = "failed"
+    count_last_failure(begun("manual"), workspace)
+    last.run_type = "manual"
+    count_last_failure(begun(), workspace)
+    count_last_failure(run_of(operator, 2), workspace)  # Airflow does not answer
+    assert why_suspended(workspace, operator.table.identifier) is None
+    last.run_type = "scheduled"
+    count_last_failure(begun(), workspace)
+    assert "the Airflow task was killed" in str(why_suspended(workspace, operator.table.identifier))

@@ -94,7 +94,7 @@ def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
         ({"Partition": "ds=1"}, "The conf of this run has an unknown key 'Partition'; did you mean 'partition'?"),
         (
             {"day": "x" * 10_000},
-            "an unknown key 'day'; legal are schedule_time, partition, full_refresh",
+            "an unknown key 'day'; legal are schedule_time, partition, full_refresh, even_if_suspended",
         ),
         ({"partition": ["ds=1"]}, "partition must be text, not ['ds=1']; put it in quotes"),
         ({"schedule_time": "2999-01-02 00:00:00"}, "schedule_time 2999-01-02T00:00:00+01:00 is in the future"),
@@ -188,6 +188,9 @@ def test_only_the_schedule_leaves_tables_out() -> None:
         ("scheduled", None, 2, False),
         ("backfill", None, 1, False),
         ("manual", None, 1, False),
+        ("manual", {"dynamic_tables.is_periodic": True, "schedule_time": "2024-01-01"}, 1, True),
+        ("manual", {"dynamic_tables.is_periodic": True}, 2, False),
+        ("manual", {"dynamic_tables.is_periodic": False}, 1, False),
         ("scheduled", {"full_refresh": True}, 1, False),
         ("scheduled", {"schedule_time": "2024-01-01"}, 1, False),
         ("scheduled", {"partition": "ds=1/hh=2"}, 1, False),

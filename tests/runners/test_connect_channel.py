@@ -62,7 +62,7 @@ def test_a_server_that_is_not_there_or_never_answers(plan: Plan, listens: bool) 
         begun = time.monotonic()
         with pytest.raises(JobFailedError, match=r"did not answer within 1 seconds \(without TLS\); check that it runs"):
             runner(f"sc://localhost:{silent.getsockname()[1]}/;token=x", 1).run(plan("SELECT 1 AS x"), {})
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 120
 
 
 def test_tls_to_a_port_without_it(connect_server: ConnectServer, plan: Plan) -> None:

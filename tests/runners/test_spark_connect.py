@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
+from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
+from airflow_dynamic_tables.runners.connect_surroundings import WorkerFiles
 from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner
 from tests.support.connect_server import ConnectServer, running_connect_server
 
@@ -155,6 +158,34 @@ def test_two_jobs_at_once_keep_their_settings_views_and_functions(
         [{"n": 0, "f": "0", "zone": "Asia/Tokyo", "d": None}],
         [{"n": 1, "f": "1", "zone": "America/New_York", "d": None}],
     ]
+
+
+def test_two_threads_add_python_files_at_once(connect_server: ConnectServer, tmp_path: Path) -> None:
+    """PySpark goes through all folders that Python remembers as missing, and fails when another thread forgets them first."""
+    modules = [tmp_path / f"module_{number}.py" for number in range(5)]
+    for module in modules:
+        module.touch()
+
+    def add(number: int) -> None:
+        session = cast(SparkSession, ConnectSession.builder.remote(connect_server.url).create())
+        try:
+            (tmp_path / str(number)).mkdir()
+            driver = ConnectDriver(session, WorkerFiles(tmp_path / str(number)), {}, print)
+            for module in modules:
+                sys.path_importer_cache.update(dict.fromkeys((f"/missing/{number}/{each}" for each in range(20_000)), None))
+                driver.add_python_file(module.as_uri())
+        finally:
+            session.stop()
+
+    path = sys.path.copy()
+    often = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(add, range(2))) == [None, None]
+    finally:
+        sys.setswitchinterval(often)
+        sys.path[:] = path
 
 
 def test_a_server_whose_cores_others_hold_is_named(

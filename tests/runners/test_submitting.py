@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +34,21 @@ def test_the_zip_is_made_once_in_a_private_folder(temporary: Path) -> None:
     names = zipfile.ZipFile(first).namelist()
     assert "airflow_dynamic_tables/jobs/main.py" in names
     assert not [name for name in names if "dag_factory" in name or "operators" in name]
+
+
+@pytest.mark.usefixtures("temporary")
+def test_threads_that_need_it_at_once_get_the_same_one() -> None:
+    together = threading.Barrier(8)
+
+    def need(_: int) -> Path:
+        together.wait(120)
+        return application_zip()
+
+    with ThreadPoolExecutor(8) as threads:
+        (made,) = set(threads.map(need, range(8)))
+    assert list(made.parent.iterdir()) == [made]
+    with zipfile.ZipFile(made) as archive:
+        assert archive.testzip() is None
 
 
 @pytest.mark.usefixtures("temporary")

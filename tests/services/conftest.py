@@ -32,7 +32,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, clock: Clock) -> Iterator[Workspace]:
+def workspace(tmp_path: Path, clock: Clock, empty_state: Path) -> Iterator[Workspace]:
+    (tmp_path / "dynamic_tables").mkdir()
+    shutil.copy(empty_state, tmp_path / "dynamic_tables" / "state.db")
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)}), clock) as opened:
         yield opened
 

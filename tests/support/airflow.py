@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.support.ports import free_port
 
 LOADER = '''"""Airflow DAGs of all dynamic tables."""
 from pathlib import Path
@@ -35,6 +35,21 @@ load_dynamic_tables(globals(), Path(__file__).parent / "definitions")
 FAST_SPARK = "{spark.ui.enabled: false, spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
 """Spark settings for data that fit on a page."""
 
+USERS = {"viewer": "viewer", "user": "user", "op": "op", "admin": "admin", "stranger": "user"}
+"""Users and their roles. What the tests do, they do as admin, where they do not say otherwise."""
+
+AUTH_MANAGER = '''"""Airflow's simple auth manager; the user ``stranger`` has rights to the tables of database ``open`` alone."""
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+
+class AuthManager(SimpleAuthManager):
+    def is_authorized_dag(self, *, method, user, access_entity=None, details=None):
+        if user.get_id() == "stranger" and "__open__" not in ((details and details.id) or ""):
+            return False
+        return super().is_authorized_dag(method=method, user=user, access_entity=access_entity, details=details)
+'''
+"""Rights by DAG, which Airflow's own simple one does not have."""
+
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 PARSING = 3
 """Seconds that the DAG processor takes for the DAG file, about."""
@@ -43,7 +58,7 @@ PARSING = 3
 _T = TypeVar("_T")
 
 
-def until(what: str, look: Callable[[], _T | None], seconds: float = 120) -> _T:
+def until(what: str, look: Callable[[], _T | None], seconds: float = 300) -> _T:
     """Look until there is something to see."""
     end = time.monotonic() + seconds
     while not (found := look()):
@@ -99,7 +114,10 @@ class Airflow:
 
     def define(self, file: str, text: str) -> None:
         """Write a definitions file; ``SPARK`` in it stands for settings that start Spark quickly."""
-        (self.definitions / file).write_text(text.replace("SPARK", f"{{conf: {FAST_SPARK}}}"))
+        path = self.definitions / file
+        half = path.with_name(f".{path.name}")  # nobody reads what is hidden, nor half a file
+        half.write_text(text.replace("SPARK", f"{{conf: {FAST_SPARK}}}"))
+        half.replace(path)
         self.parse()
 
     def append(self, text: str) -> None:
@@ -204,11 +222,12 @@ class Components:
 
 @dataclass(slots=True)
 class Stack:
-    """A running Airflow: its REST API, its components, and what the tests ask of them."""
+    """A running Airflow: its REST API, its components, the tokens of its users, and what the tests ask of them."""
 
     airflow: Airflow
     api: httpx.Client
     components: Components
+    tokens: dict[str, str]
 
     def get(self, path: str, **params: Any) -> Any:
         """GET below ``/api/v2``."""
@@ -264,7 +283,7 @@ class Stack:
         return str(until(f"run of {dag_id}", lambda: self.runs(dag_id, run_type="scheduled"))[0]["dag_run_id"])
 
     def until_state(
-        self, dag_id: str, run_id: str, *states: str, task_id: str = "refresh", seconds: float = 180
+        self, dag_id: str, run_id: str, *states: str, task_id: str = "refresh", seconds: float = 500
     ) -> dict[str, Any]:
         """Wait until a task is in one of the states; a final state that is none of them is an error at once."""
 
@@ -281,12 +300,14 @@ class Stack:
 @contextmanager
 def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
     """Start every component of Airflow on that PostgreSQL database, and stop them with all their children."""
-    port, worker_log_port, trigger_log_port = _free_ports(3)
+    port, worker_log_port, trigger_log_port = free_port(), free_port(), free_port()
     airflow.environ |= {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database_url.replace("postgresql://", "postgresql+psycopg2://"),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "12",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__AUTH_MANAGER": "tested_auth_manager.AuthManager",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in USERS.items()),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(airflow.home / "passwords.json"),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
@@ -307,33 +328,32 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
         "AIRFLOW__DYNAMIC_TABLES__UPSTREAM_POLL_INTERVAL": "2",
     }
+    (airflow.home / "config").mkdir()  # from where every component imports, too
+    (airflow.home / "config" / "tested_auth_manager.py").write_text(AUTH_MANAGER)
+    passwords = {user: secrets.token_hex(16) for user in USERS}
+    (airflow.home / "passwords.json").write_text(json.dumps(passwords))
     airflow.check("db", "migrate")
     airflow.check("dynamic-tables", "db", "upgrade", "--database-url", airflow.state_url)
     components = Components(airflow)
     try:
         for component in COMPONENTS:
             components.start(component)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
-            until("API", lambda: _answers(client), 180)
-            client.headers["Authorization"] = f"Bearer {client.get('/auth/token').json()['access_token']}"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as client:
+            until("API", lambda: _answers(client))
+            tokens = {user: _token(client, user, password) for user, password in passwords.items()}
+            client.headers["Authorization"] = f"Bearer {tokens['admin']}"
             client.base_url = httpx.URL(f"http://127.0.0.1:{port}/api/v2")
-            yield Stack(airflow, client, components)
+            yield Stack(airflow, client, components, tokens)
     finally:
         components.stop()
+
+
+def _token(client: httpx.Client, user: str, password: str) -> str:
+    answer = client.post("/auth/token", json={"username": user, "password": password})
+    return str(answer.raise_for_status().json()["access_token"])
 
 
 def _answers(client: httpx.Client) -> bool:
     with suppress(httpx.TransportError):
         return client.get("/api/v2/version").is_success
     return False
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for free in sockets:
-            free.bind(("127.0.0.1", 0))
-        return [free.getsockname()[1] for free in sockets]
-    finally:
-        for free in sockets:
-            free.close()

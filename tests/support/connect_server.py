@@ -16,6 +16,8 @@ from pathlib import Path
 
 from airflow_dynamic_tables.runners.environment import spark_environment
 from airflow_dynamic_tables.runners.finding import find_spark_submit
+from tests.support.busy_folders import contents_below
+from tests.support.ports import free_port
 from tests.support.postgres import DRIVER
 
 _UP_SECONDS = 180
@@ -50,20 +52,13 @@ class ConnectServer:
 
     def said(self) -> str:
         """All that it wrote for people: its log, and what its pages would show."""
-        files = (file for file in self.folder.rglob("*") if file.is_file() and file.suffix != ".class")
-        return "".join(file.read_text(errors="replace") for file in files)
+        contents = (content for file, content in contents_below(self.folder) if file.suffix != ".class")
+        return b"".join(contents).decode(errors="replace")
 
     def kill(self) -> None:
         """Kill it, and whatever it started."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

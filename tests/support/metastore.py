@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from airflow_dynamic_tables.clients.metastore.client import TYPES_STAY
+from tests.support.ports import free_port
 
 _PROGRAM = Path(__file__).parents[2] / "scripts" / "metastore.py"
 _PATIENCE = 240
@@ -78,10 +79,7 @@ class HiveMetastore:
 @contextmanager
 def running_metastore(jdbc_url: str | None = None) -> Iterator[HiveMetastore]:
     """Start a metastore on a free port; its data are gone afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    metastore = HiveMetastore(Path(tempfile.mkdtemp(prefix="metastore-")), port, jdbc_url)
+    metastore = HiveMetastore(Path(tempfile.mkdtemp(prefix="metastore-")), free_port(), jdbc_url)
     try:
         metastore.start()
         yield metastore

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+
+from tests.support.ports import free_port
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
 """PostgreSQL's JDBC driver, where Debian's libpostgresql-jdbc-java puts it."""
@@ -70,10 +71,7 @@ class PostgresServer:
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
     """Start a server on a free port; its data are gone afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = PostgresServer(binaries, port, Path(tempfile.mkdtemp(prefix="postgres-")))
+    server = PostgresServer(binaries, free_port(), Path(tempfile.mkdtemp(prefix="postgres-")))
     if os.geteuid() == 0:
         shutil.chown(server.folder, "postgres")
     _as_postgres(str(binaries / "initdb"), "-D", str(server.folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync")

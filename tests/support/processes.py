@@ -1,4 +1,4 @@
-"""Work in other processes: in several that start together, as Airflow's do, or in one that may do less."""
+"""Work in other processes: in several that start together, as Airflow's do, or in one that may do less; and who runs at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import traceback
 from collections.abc import Callable
+
+import psutil
 
 
 def at_once(number: int, work: Callable[[int], object]) -> list[object]:
@@ -50,3 +52,8 @@ def as_nobody(work: Callable[[], object]) -> object:
             return str(error)
 
     return at_once(1, with_less_rights)[0]
+
+
+def command_lines() -> list[str]:
+    """The command lines of the processes that run on this machine."""
+    return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]

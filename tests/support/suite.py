@@ -33,8 +33,10 @@ GROUPS = {
             "deployments",
             "events",
             "faults",
+            "gateway",
             "layouts",
             "quarantine",
+            "schedulers",
             "secrets",
             "stack",
             "updates",
@@ -42,6 +44,7 @@ GROUPS = {
     ),
     "jvm": (
         "tests/catalog/hive/",
+        "tests/cli/test_query_tests.py",
         "tests/clients/metastore/",
         "tests/clients/test_spark_parser.py",
         "tests/contracts/catalogs/",
@@ -60,7 +63,9 @@ GROUPS = {
         "tests/runners/test_spark_connect.py",
         "tests/runners/local/",
         "tests/scripts/",
+        "tests/services/changing/test_hive_",
         "tests/services/continuous/test_hive_",
+        "tests/services/deployments/test_hive_",
         "tests/services/continuous/streams/test_strategy.py",
         "tests/services/continuous/streams/test_tables.py",
         "tests/services/refresh/test_hive_",
@@ -68,6 +73,7 @@ GROUPS = {
         "tests/services/stages/test_marks.py",
         "tests/services/tables/test_adopting.py",
         "tests/services/watermarks/test_hive_",
+        "tests/test_pytest_plugin.py",
     ),
 }
 """Files and folders that share a worker, because the servers they share take long to start and much memory."""

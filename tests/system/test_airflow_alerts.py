@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.plugins.notes import NOTE
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.suite import missing_service
 
@@ -78,6 +80,7 @@ defaults:
   catalog: lake
   database: alerts
   retries: 0
+  suspend_after_failures: 1
   freshness: 1 day
   schedule: 0 0 1 1 *
   spark: {conn_id: spark_stand_in}
@@ -164,6 +167,9 @@ def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, 
     assert lost.state is RefreshState.ABORTED
     with airflow.workspace() as workspace:
         assert workspace.ledger.list_stages(killed) == []
+        by_default = TableIdentifier("lake", "alerts", "by_default")
+        for failed in (killed, by_default):  # by the callback of the DAG processor, and by that of the task
+            until("suspension", partial(why_suspended, workspace, failed), 600)
     (folder / "awake").touch()
 
 

@@ -35,6 +35,7 @@ from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support import cluster_stand_in
 from tests.support.airflow import Stack, jobs_of, until
+from tests.support.busy_folders import paths_below
 from tests.support.faults.report import FaultReport
 from tests.support.live import TABLE as LOOP
 from tests.support.live import Live
@@ -266,7 +267,7 @@ class Victim:
     def left(self) -> list[Path]:
         """Folders of stages that came to nothing."""
         lost = [found.token for found in self.refreshes() if found.version is None]
-        return [path for token in lost for path in self.stack.airflow.warehouse.rglob(f"*{token}*")]
+        return [path for token in lost for path in paths_below(self.stack.airflow.warehouse, token)]
 
     def check_versions(self) -> str:
         """Every version after the first was a success of Airflow's, and has its asset event; nothing else has."""

@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 
 from tests.support.airflow import Stack, until
+from tests.support.busy_folders import contents_below
 from tests.system.conftest import STATE_PASSWORD
 
 pytestmark = [pytest.mark.system, pytest.mark.postgres]
@@ -36,7 +37,7 @@ def tables_with(url: str, text: str) -> set[str]:
 
 
 def files_with(folder: Path, text: str) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return [path for path, content in contents_below(folder) if text.encode() in content]
 
 
 def test_airflow_keeps_no_secret(stack: Stack) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.changing.dropping import drop
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from tests.support.airflow import Stack, jobs_of, until
+from tests.support.busy_folders import paths_below
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres]
+
+MAINTENANCE = "dynamic_tables__maintenance"
 
 
 def dag(table: str) -> str:
@@ -121,7 +128,7 @@ def version_link(stack: Stack, table: str, run_id: str) -> str:
 def test_the_form_refreshes_a_partition(stack: Stack) -> None:
     params = stack.get(f"/dags/{dag('daily')}/details")["params"]
     form: dict[str, Any] = {name: param["value"] for name, param in params.items()}
-    assert form == {"schedule_time": None, "partition": None, "full_refresh": False}
+    assert form == {"schedule_time": None, "partition": None, "full_refresh": False, "even_if_suspended": False}
     form["partition"] = "ds=2024-01-05"
     run_id = stack.trigger(dag("daily"), logical_date=datetime.now(UTC).isoformat(), conf=form)
     stack.until_state(dag("daily"), run_id, "success")
@@ -200,13 +207,32 @@ def test_marking_a_running_refresh_failed_stops_spark_and_leaves_no_stage(stack:
     )
     assert ended[0].state in (RefreshState.ABORTED, RefreshState.FAILED)
     until("end of the stage", lambda: not stack.airflow.stages("lake.sales.endless"))
-    assert not list(stack.airflow.warehouse.rglob(f"*{refresh.token}*"))
+    assert paths_below(stack.airflow.warehouse, refresh.token) == []
 
 
 def test_maintenance_runs_beside_refreshes(stack: Stack) -> None:
-    stack.unpause("dynamic_tables__maintenance")
-    run_id = stack.first_run("dynamic_tables__maintenance")
-    stack.until_state("dynamic_tables__maintenance", run_id, "success", task_id="sweep")
+    stack.unpause(MAINTENANCE)
+    run_id = stack.first_run(MAINTENANCE)
+    stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")
+
+
+def test_a_run_of_the_maintenance_names_tables_that_nobody_declares_any_more(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "gone.yaml"
+    file.write_text("dynamic_tables: [{name: lake.sales.gone, freshness: 1 day, query: SELECT 1 AS x}]")
+    (gone,) = load_definitions(file).tables.values()
+    file.unlink()
+    broken = stack.airflow.definitions / "broken.yaml"
+    hidden = broken.rename(broken.with_name(".broken.yaml"))  # it might declare the table
+    stack.unpause(MAINTENANCE)
+    try:
+        with stack.airflow.workspace() as workspace:
+            create(workspace, gone)
+            run_id = stack.trigger(MAINTENANCE)
+            until("end of the run", lambda: stack.run(MAINTENANCE, run_id)["state"] == "success", 600)
+            drop(workspace, gone.identifier)
+    finally:
+        hidden.rename(broken)
+    assert "lake.sales.gone" in stack.run(MAINTENANCE, run_id)["note"]
 
 
 def begin_backfill(stack: Stack, table: str, first: date, last: date) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
-from sqlalchemy import select
+from sqlalchemy import inspect, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
@@ -89,18 +90,31 @@ class PhysicalTables:
             raise CatalogUnavailableError(f"Cannot reach catalog {self._name}: {reason(error)}") from error
 
     def _opened(self) -> LeanCatalog:
+        self._make_tables()
+        engine = self._database.engine
+        properties = {
+            "uri": engine.url.render_as_string(hide_password=False),
+            "warehouse": self.warehouse,
+            "init_catalog_tables": "false",
+        }
+        if is_object_store(self.warehouse):
+            properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: one place says endpoint and credentials
         with self._database.errors():
-            engine = self._database.engine
-            properties = {"uri": engine.url.render_as_string(hide_password=False), "warehouse": self.warehouse}
-            if is_object_store(self.warehouse):
-                properties[PY_IO_IMPL] = FSSPEC_FILE_IO  # as for all other files: one place says endpoint and credentials
-            try:
-                catalog = LeanCatalog(self._name, **properties)
-            except DBAPIError:
-                # Two processes that start at once both try to create PyIceberg's tables; now they are there.
-                catalog = LeanCatalog(self._name, **properties)
+            catalog = LeanCatalog(self._name, **properties)
 
         # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
         catalog.engine.dispose()
         catalog.engine = engine
         return catalog
+
+    def _make_tables(self) -> None:
+        """Make PyIceberg's own tables. It would look for them as well, but fail where somebody else makes them a moment earlier.
+
+        Nobody waits for the lock once they are there: a process may be stopped that holds it.
+        """
+        own = SqlCatalogBaseTable.metadata
+        with self._database.transaction() as connection:
+            are_there = own.tables.keys() <= set(inspect(connection).get_table_names())
+        if not are_there:
+            with self._database.changing_schema() as connection:
+                own.create_all(connection)

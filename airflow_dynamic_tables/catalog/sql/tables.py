@@ -13,9 +13,12 @@ from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.iceberg import as_stored
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogView, decode, encode
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import UnsupportedError
+
+_DYNAMIC = "dynamic_table"
+"""Kind of the rows of dynamic tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,17 @@ class SqlTables:
 
     def dynamic_names(self, database: str) -> list[str]:
         """Names of the dynamic tables, sorted."""
-        return self._names_of(database, "dynamic_table")
+        return self._names_of(database, _DYNAMIC)
+
+    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
+        """The dynamic tables as their rows have them: no metadata of Iceberg is read."""
+        with self.store.transaction() as rows:
+            rows.get_database(database)
+            columns = ENTRIES.table.c
+            query = select(columns.name, columns.value).where(*rows.within(ENTRIES, database), columns.kind == _DYNAMIC)
+            stored = rows.connection.execute(query.order_by(columns.name)).all()
+        tables = {row.name: decode(_DYNAMIC, row.value) for row in stored}
+        return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
     def view_names(self, database: str) -> list[str]:
         """Names of the views, sorted."""

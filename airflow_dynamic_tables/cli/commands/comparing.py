@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import CatalogError
-from airflow_dynamic_tables.services.tables.comparing import misfit
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import Change, Difference
 
 
 def plan(arguments: Namespace) -> int:
@@ -21,10 +21,14 @@ def plan(arguments: Namespace) -> int:
 
 def _warn(arguments: Namespace, tables: Sequence[DynamicTable]) -> None:
     with workspace_of(arguments) as workspace:
-        for table in tables:
-            try:
-                told = misfit(workspace, table)
-            except CatalogError as error:
-                told = f"its table cannot be looked at: {error}"
-            if told is not None:
-                print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
+        found = differences(workspace, Definitions({table.identifier: table for table in tables}), tables)
+    for one, table in zip(found, tables, strict=True):
+        if told := _obstacle(one):
+            print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
+
+
+def _obstacle(found: Difference) -> str | None:
+    """Why an ordinary refresh would surely be refused."""
+    if found.change is Change.UNKNOWN:
+        return f"its table cannot be looked at: {found.reason}"
+    return found.reason if found.change is Change.REBUILD else None

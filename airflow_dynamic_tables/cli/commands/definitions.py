@@ -11,42 +11,53 @@ from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.project import (
-    conventions,
-    definitions,
-    definitions_path,
-    named_tables,
-    schedule_time,
-)
+from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
-from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
-from airflow_dynamic_tables.services.refresh.preview import preview, warning
+from airflow_dynamic_tables.services.project import Project
+from airflow_dynamic_tables.services.query_tests.loading import load_tests
+from airflow_dynamic_tables.services.refresh.preview import not_schedulable, preview, warning
 
 
 def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
-    path = definitions_path(arguments)
-    load = partial(load_definitions, path, conventions=conventions(arguments, path))
+    project = project_of(arguments)
     try:
-        defined, judge = _parsed(load, None if arguments.without_spark else SparkParser.installed())
+        defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:
         print(error)
         return FAILED
-    if misplaced := _misplaced(arguments, defined.tables.values(), defined):
+    if misplaced := [*_unscheduled(defined.tables.values()), *_misplaced(arguments, defined.tables.values(), defined)]:
         print(*misplaced, sep="\n")
         return FAILED
     for table in defined.tables.values():
         if told := warning(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
     counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
-    print(f"{path}: {counts}, no mistakes. {judge}", file=sys.stderr)
+    print(f"{project.path}: {counts}, no mistakes. {judge}", file=sys.stderr)
     return OK
+
+
+def _checked(project: Project, spark: SparkParser | None = None) -> Definitions:
+    """The definitions.
+
+    :raises DefinitionError: with every mistake of them and of their tests.
+    """
+    defined, _, mistakes = load_tests(project, spark)
+    if mistakes:
+        raise DefinitionError(mistakes)
+    return defined
+
+
+def _unscheduled(tables: Iterable[DynamicTable]) -> list[Mistake]:
+    """Tables that their scheduler cannot have refreshed, or whose scheduler is not installed."""
+    refusals = ((table, not_schedulable(table)) for table in tables)
+    return [Mistake(table.path, table.line, 1, f"{table.identifier}: {why}") for table, why in refusals if why]
 
 
 def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: Definitions) -> list[Mistake]:

@@ -9,7 +9,7 @@ import socket
 import sys
 from _thread import interrupt_main
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from threading import Event
@@ -25,13 +25,20 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
+from airflow_dynamic_tables.services.changing.failing import note_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, asked_time, latest_schedule_time
+from airflow_dynamic_tables.services.refresh.requests import (
+    RefreshRequest,
+    Skipped,
+    asked_time,
+    latest_schedule_time,
+    parse_partitions,
+)
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -46,8 +53,8 @@ def refresh(arguments: Namespace) -> int:
         return USAGE
     with workspace_of(arguments) as workspace:
         request = _request(arguments, workspace)
-        with Progress() as progress, _stopped_like_ctrl_c():
-            outcome = _run(workspace, request, arguments, progress)
+        with _failure_counted(workspace, request):
+            outcome = run_here(workspace, request, arguments)
         if isinstance(outcome, Skipped):
             print(f"Skipped: {outcome.reason}", file=sys.stderr)
             refreshed = workspace.ledger.get_refresh(request.token)
@@ -62,6 +69,17 @@ def refresh(arguments: Namespace) -> int:
     return OK
 
 
+@contextmanager
+def _failure_counted(workspace: Workspace, request: RefreshRequest) -> Iterator[None]:
+    """Around a refresh: when the schedule asked for it, its failure is one of those that suspend the table."""
+    try:
+        yield
+    except DynamicTableError as error:
+        if request.is_scheduled:
+            note_failure(workspace, request.table, request.schedule_time.isoformat(), str(error))
+        raise
+
+
 def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -> datetime:
     return asked_time(asked, table, now) if asked is not None else latest_schedule_time(table, now)
 
@@ -69,20 +87,34 @@ def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -
 def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
     defined, _ = definitions(arguments)
     table = named_table(defined, arguments.table)
-    token = str(uuid4())
+    token = arguments.token or str(uuid4())
     return RefreshRequest(
         table=table,
         sources=defined.sources,
         schedule_time=_schedule_time(table, arguments.schedule_time, workspace.now()),
         token=token,
-        # Two containers may have one host name and one process id: the token tells them apart.
-        owner=f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables refresh {token}, process {os.getpid()})",
-        partitions=PartitionSet.of(arguments.partitions) if arguments.partitions else None,
+        owner=owner_of("refresh", token),
+        partitions=_partitions(arguments.partitions, table),
         full_refresh=arguments.full_refresh,
+        force=arguments.force,
+        is_scheduled=arguments.scheduled,
     )
 
 
-def _spark(settings: SparkSettings, arguments: Namespace, on_line: Callable[[str], None]) -> Runner:
+def owner_of(command: str, token: str) -> str:
+    """Who refreshes a table by a command."""
+    # Two containers may have one host name and one process id: the token tells them apart.
+    return f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables {command} {token}, process {os.getpid()})"
+
+
+def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSet | None:
+    try:
+        return parse_partitions(",".join(asked), table.formatters) if asked else None
+    except ValueError as error:
+        raise ConfigurationError(f"--partition: {error}.") from error
+
+
+def spark_runner(settings: SparkSettings, arguments: Namespace, on_line: Callable[[str], None]) -> Runner:
     """What runs the job: what was asked for, else the Spark server of this machine if there is one, else spark-submit."""
     if address := _spark_address(arguments.master):
         return runner_for(settings, address, on_line)
@@ -114,11 +146,20 @@ def _spark_address(master: str | None) -> str | None:
     return master
 
 
+def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace) -> Version | Skipped:
+    """Run a refresh by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+
+    :raises DynamicTableError: when it fails.
+    """
+    with Progress() as progress, stopped_like_ctrl_c():
+        return _run(workspace, request, arguments, progress)
+
+
 def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
     lost = Event()
     # Spark's log is for --debug; when the job fails, its last words are in the error.
     on_line = progress.line if arguments.debug else lambda _line: None
-    runner = _spark(request.table.spark, arguments, on_line)
+    runner = spark_runner(request.table.spark, arguments, on_line)
 
     def spark(plan: RefreshPlan) -> None:
         progress.step("spark")
@@ -139,7 +180,7 @@ def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, pr
 
 
 @contextmanager
-def _stopped_like_ctrl_c() -> Iterator[None]:
+def stopped_like_ctrl_c() -> Iterator[None]:
     """SIGTERM ends the body as Ctrl-C does, so that the stage is aborted."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

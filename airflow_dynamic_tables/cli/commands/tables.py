@@ -7,14 +7,15 @@ import os
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from uuid import uuid4
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.commands.changing import REFRESHING
 from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
-from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
+from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -22,6 +23,7 @@ from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.changing.registering import register
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
 from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
@@ -30,18 +32,15 @@ from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
-from airflow_dynamic_tables.services.tables import dropping, status
-from airflow_dynamic_tables.services.tables.lifecycle import adopt, create
+from airflow_dynamic_tables.services.tables import status
+from airflow_dynamic_tables.services.tables.lifecycle import adopt
 from airflow_dynamic_tables.services.tables.progress import pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
-from airflow_dynamic_tables.services.tables.suspending import job_state, resume, suspend
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
-_REFRESHING = {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}
-"""What the state of the job means that refreshes a table."""
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
@@ -66,7 +65,7 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     state = shown.pop("job_state")
     shown.pop("freshness_seconds")
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
-    return {**shown, "refreshing": _REFRESHING.get(state), **lags}
+    return {**shown, "refreshing": REFRESHING[JobState(state)] if state else None, **lags}
 
 
 def _duration(seconds: int | None) -> timedelta | None:
@@ -151,7 +150,7 @@ def create_tables(arguments: Namespace) -> int:
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     with workspace_of(arguments) as workspace:
-        done = [{"identifier": str(table.identifier), "registration": create(workspace, table)} for table in tables]
+        done = [{"identifier": str(table.identifier), "registration": register(workspace, table)} for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
 
@@ -220,44 +219,8 @@ def rollback_table(arguments: Namespace) -> int:
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner))
+        version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner, arguments.with_columns))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
-    return OK
-
-
-def suspend_table(arguments: Namespace) -> int:
-    """Let a table be refreshed no more, and print what it was before and is now."""
-    return _change_state(arguments, suspend)
-
-
-def resume_table(arguments: Namespace) -> int:
-    """Let a suspended table be refreshed again, and print what it was before and is now."""
-    return _change_state(arguments, resume)
-
-
-def _change_state(arguments: Namespace, change: Callable[[Workspace, TableIdentifier], JobState]) -> int:
-    name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
-        before = change(workspace, name)
-        now = job_state(workspace, name)
-    output.record({"table": str(name), "was": _REFRESHING[before], "is": _REFRESHING[now]}, arguments.output)
-    return OK
-
-
-def drop_table(arguments: Namespace) -> int:
-    """Drop a dynamic table, and say what stays."""
-    name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
-        if not arguments.yes:
-            dropping.check_droppable(workspace, name)
-            print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
-            return USAGE
-        dropped = dropping.drop(workspace, name)
-    output.record(dropped, arguments.output)
-    if dropped.folder is not None:
-        when = "before a refresh makes the table anew and finds them" if dropped.is_still_read else "when nobody needs them"
-        print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
-    print("While the table is defined, its next refresh makes it anew.", file=sys.stderr)
     return OK
 
 

@@ -23,12 +23,18 @@ DAYS = 7
 """How many days of orders a new project has."""
 
 _TEMPLATE = Path(__file__).with_name("template")
-_FILES = ("README.md", "dags/catalogs.yaml", "dags/definitions/sales.yaml", "dags/dynamic_tables.py")
+_FILES = (
+    "README.md",
+    "dags/catalogs.yaml",
+    "dags/definitions/sales.yaml",
+    "dags/definitions/sales_tests.yaml",
+    "dags/dynamic_tables.py",
+)
 _ORDERS_OF_A_DAY = (("DE", 10), ("FR", 7), ("DE", 4))
 
 
 def write_project(folder: Path, last_day: date) -> list[Path]:
-    """Write a project of one dynamic table and its source into a folder, which need not exist.
+    """Write a project of one dynamic table, its source and its test into a folder, which need not exist.
 
     :param last_day: the last day of the source's data.
     :return: the files.

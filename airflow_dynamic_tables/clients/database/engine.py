@@ -30,7 +30,7 @@ logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
 _PATIENCE = 60
 """Seconds that a writer of SQLite waits for another one; a commit takes much less."""
 
-_UPGRADE_LOCK = 0x64_745F_7570  # any constant: two processes that upgrade wait for one another
+_SCHEMA_LOCK = 0x64_745F_7570  # any constant: two processes that change the schema wait for one another
 
 
 _DAMAGED = "; restore the file from a backup, or name another one"
@@ -77,6 +77,17 @@ class Database:
         with self.errors(), self.engine.begin() as connection:
             yield connection
 
+    @contextmanager
+    def changing_schema(self) -> Iterator[Connection]:
+        """A :meth:`transaction` that waits for whoever else changes the schema.
+
+        :raises CatalogUnavailableError: when the database cannot be reached or breaks off.
+        :raises CatalogError: when it refuses a statement.
+        """
+        with self.transaction() as connection:
+            self._lock_schema(connection)
+            yield connection
+
     @property
     def engine(self) -> Engine:
         """The engine, once the schema is known to be the newest.
@@ -119,8 +130,7 @@ class Database:
 
         config = _config()
         with self.errors(), self._raw_engine().begin() as connection:
-            if not self.is_sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+            self._lock_schema(connection)
             self._revision(connection)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -133,6 +143,10 @@ class Database:
 
     def __str__(self) -> str:
         return shown(self._url)
+
+    def _lock_schema(self, connection: Connection) -> None:
+        if not self.is_sqlite:  # which has the write lock already
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
     def _revision(self, connection: Connection) -> str | None:
         """The migration this database is at; ``None`` when it has none yet."""

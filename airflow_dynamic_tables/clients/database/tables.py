@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sqlalchemy import JSON, BigInteger, Column, DateTime, Dialect, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, DateTime, Dialect, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeDecorator
 
 
@@ -161,3 +161,41 @@ published_partitions = Table(
     Column("told", String(255)),
 )
 """One row for every time partition of a table that tells who waits for it when it is complete."""
+
+jobs = Table(
+    "dt_jobs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("caller", String(255), nullable=False),
+    Column("accepted_at", UtcDateTime, nullable=False),
+    Column("lease_until", UtcDateTime, nullable=False),
+    Column("wish", JSON, nullable=False),
+    Column("idempotency_key", String(255)),
+    Column("digest", String(64), nullable=False),
+    Index("dt_jobs_caller_key", "caller", "idempotency_key", unique=True),
+    Index("dt_jobs_accepted", "accepted_at", "id"),
+)
+"""Refreshes that somebody asked for together and does not wait for. A key is of its caller alone."""
+
+job_refreshes = Table(
+    "dt_job_refreshes",
+    metadata,
+    Column("job_id", String(64), primary_key=True),
+    Column("table_name", String(767), primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Column("token", String(255)),
+    Column("state", String(16), nullable=False),
+    Column("cluster", JSON, nullable=False),
+    Column("error", Text),
+)
+"""One row for every table of a job."""
+
+failed_runs = Table(
+    "dt_failed_runs",
+    metadata,
+    Column("table_name", String(767), primary_key=True),
+    Column("run", String(767), primary_key=True),
+    Column("noted_at", UtcDateTime, nullable=False),
+    Column("counts", Boolean, nullable=False),
+)
+"""One row for every scheduled run of a table that failed for good; it counts until a refresh of the table succeeds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -146,3 +146,33 @@ def _aware(wall: datetime, zone: tzinfo | None) -> datetime:
     if is_shown(wall, zone):
         return wall.replace(tzinfo=zone, fold=1)
     return wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
+
+
+_EVERY = ["*"]
+
+
+def quartz_expression(expression: str) -> str:
+    """The same schedule as Quartz writes it: seven fields, from the seconds to the years, with weekdays from Sunday = 1.
+
+    Of the hours that clocks skip and repeat, every scheduler thinks for itself.
+
+    :param expression: that :func:`check_cron` accepts.
+    :raises ValueError: when Quartz cannot say it.
+    """
+    (minutes, hours, days, months, weekdays), nth = croniter.expand(expression)
+    if days != _EVERY and weekdays != _EVERY:
+        raise ValueError(f"{expression!r} ticks on days of the month and on weekdays; Quartz knows one of the two in a schedule")
+    if sum(map(len, nth.values())) > 1 or ("l" in days and len(days) > 1):
+        raise ValueError(f"{expression!r} has a last day, or a weekday such as 5#2, among others; Quartz knows one in a schedule")
+    day = "?" if weekdays != _EVERY else _quartz_field(days)
+    weekday = "?" if weekdays == _EVERY else _quartz_field([number + 1 for number in weekdays if isinstance(number, int)])
+    for which in (one for several in nth.values() for one in several):
+        weekday += "L" if str(which) == "l" else f"#{which}"
+    return " ".join(("0", _quartz_field(minutes), _quartz_field(hours), day, _quartz_field(months), weekday, "*"))
+
+
+def _quartz_field(values: Sequence[int | str]) -> str:
+    first, last = values[0], values[-1]
+    if isinstance(first, int) and isinstance(last, int) and len(values) > 2 and last - first == len(values) - 1:
+        return f"{first}-{last}"
+    return ",".join(map(str, values)).upper()

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet, describe
 
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _FIELDS = "yMdHms"
@@ -184,6 +184,30 @@ def partitions_within(first: datetime, end: datetime, formatters: Mapping[str, s
     for start in _range(_floor(first, grain), end, grain):
         spec = {column: formatted(start, pattern) for column, pattern in formatters.items()}
         yield TimePartition(spec, start, _floor(start + _STEPS[grain], grain))
+
+
+def partitions_between(
+    first: Mapping[str, str], last: Mapping[str, str], formatters: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """The partitions from one to another, both of them too, in order; keys without a date formatter are the same in both.
+
+    :raises ValueError: says why these are no ends of a range.
+    """
+    if set(first) != set(last):
+        raise ValueError(f"a range has the same keys at both ends, not {', '.join(first)} and {', '.join(last)}")
+    others = {column: value for column, value in first.items() if column not in formatters}
+    for column, value in others.items():
+        if last[column] != value:
+            raise ValueError(f"no date formatter says what lies between {column}={value} and {column}={last[column]}")
+    if missing := [column for column in formatters if column not in first]:
+        raise ValueError(f"a range needs {missing[0]!r}, too")
+    for end in (first, last):
+        check_dates(end, formatters)
+    start, end_start = start_of(first, formatters), start_of(last, formatters)
+    if end_start < start:
+        raise ValueError(f"the range ends before it begins: {describe(first)}..{describe(last)}")
+    for partition in partitions_within(start, end_start + timedelta.resolution, formatters):
+        yield {column: partition.spec.get(column, value) for column, value in first.items()}
 
 
 def check_dates(spec: Mapping[str, str | None], formatters: Mapping[str, str]) -> None:

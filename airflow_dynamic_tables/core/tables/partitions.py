@@ -18,6 +18,9 @@ PartitionSpec = Mapping[str, str]
 
 _Spec = Mapping[str, str | None]
 
+_RANGE = re.compile(r"\.\.(?=[^=/]+=)")
+"""What stands between the ends of a range. Within a value nothing with an equals sign follows."""
+
 _Rows = dict[tuple[object, ...], _Spec]
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -52,6 +55,17 @@ def parse_spec(text: str) -> dict[str, str]:
             raise ValueError(f"{text!r} names {unquote(key)!r} twice")
         spec[unquote(key)] = unquote(value)
     return spec
+
+
+def split_partitions(text: str) -> list[tuple[dict[str, str], ...]]:
+    """The partitions that a text names, separated by commas: one spec each, or the first and the last of a range.
+
+    :raises ValueError: when one is malformed.
+    """
+    parts = [tuple(map(parse_spec, _RANGE.split(part))) for part in text.split(",")]
+    if any(len(ends) > 2 for ends in parts):
+        raise ValueError(f"{text!r}: a range has two ends, such as ds=2024-01-01..ds=2024-01-31")
+    return parts
 
 
 def check_spec(spec: _Spec, keys: Sequence[str]) -> None:

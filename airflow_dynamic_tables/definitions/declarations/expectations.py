@@ -1,9 +1,9 @@
-"""``expectations`` of a table: what may stand there, and the values it means."""
+"""``expectations`` of a table: what may stand there, and the values it means; and ``tests``, which expect rows of its query."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -120,3 +120,53 @@ def build_row_counts(declared: tuple[ExpectationDeclaration, ...]) -> tuple[RowC
         for item in declared
         if item.row_count is not None
     )
+
+
+class RowsDeclaration(Declaration):
+    """Rows of a table, in one of three ways: `rows`, `csv` or `sql`."""
+
+    rows: tuple[dict[Name, Any], ...] | None = None
+    """A list of mappings from columns to values; a column that is left out is NULL."""
+    csv: Name | None = None
+    """Text with commas: a line of column names, then one for each row; nothing between two commas is NULL."""
+    sql: Name | None = None
+    """A SELECT that reads no table."""
+
+    @model_validator(mode="after")
+    def _check_way(self) -> Self:
+        if [self.rows, self.csv, self.sql].count(None) != 2:
+            raise ValueError("rows are given in one way: as 'rows', 'csv' or 'sql'")
+        return self
+
+
+class GivenDeclaration(RowsDeclaration):
+    """The rows that a table has in a test."""
+
+    columns: dict[Name, Name] = Field(default_factory=dict)
+    """Types of columns as Spark DDL, where the source declares none, e.g. `{amount: "DECIMAL(10,2)"}`."""
+
+
+class ExpectDeclaration(RowsDeclaration):
+    """The rows that the query returns in a test."""
+
+    key: tuple[Name, ...] = ()
+    """Columns by which an expected row is found among those that the query returned, to show what is different."""
+    only: tuple[Name, ...] = ()
+    """The columns that are compared; default: all."""
+
+
+class QueryTestDeclaration(Declaration):
+    """A unit test: what the query of a table returns when the tables that it reads have these rows."""
+
+    table: Name
+    """The dynamic table: `table`, `database.table` or `catalog.database.table`."""
+    name: Name
+    """What the test shows."""
+    schedule_time: Name | None = None
+    """The tick of the refresh that is played, which decides its partitions; default: the whole table."""
+    partition: Name | None = None
+    """The partitions that are refreshed, e.g. `ds=2024-01-01`; several with commas between."""
+    given: dict[Name, GivenDeclaration] = Field(default_factory=dict)
+    """The rows of every table that the query reads."""
+    expect: ExpectDeclaration
+    """The rows that the table then has."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
+from airflow_dynamic_tables.definitions.declarations.expectations import QueryTestDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
@@ -24,6 +25,8 @@ class FileDeclaration(Declaration):
     """Named queries that expand inside other queries."""
     dynamic_tables: tuple[TableDeclaration, ...] = ()
     """The tables to keep fresh."""
+    tests: tuple[QueryTestDeclaration, ...] = ()
+    """Unit tests of their queries, or of those of other files."""
 
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}

@@ -18,7 +18,15 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration, Truth
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, Scalar, UnknownValueError, one_of
+from airflow_dynamic_tables.definitions.declarations.base import (
+    Declaration,
+    Name,
+    Options,
+    PlainName,
+    Scalar,
+    UnknownValueError,
+    one_of,
+)
 from airflow_dynamic_tables.definitions.declarations.continuous import ContinuousDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, RUN_PARAMS, RunParam
@@ -185,6 +193,8 @@ class Settings(AirflowDeclaration):
     """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
     skip_unchanged: Truth | None = None
     """Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`."""
+    suspend_after_failures: int | None = Field(default=None, ge=0, le=1_000)
+    """After how many scheduled refreshes in a row that failed the table is suspended; default 5, 0: never."""
     options: Options = Field(default_factory=dict)
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
@@ -195,6 +205,8 @@ class Settings(AirflowDeclaration):
     """First time the schedule may run; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None
     """Last time the schedule may run; without an offset it is in the table's time zone."""
+    scheduler: PlainName | None = None
+    """Who has the table refreshed: `airflow` (the default), `dolphinscheduler`, or one that another package brings."""
     dag: Annotated[str, AfterValidator(_check_dag), Field(max_length=_LONGEST_DAG)] | None = None
     """Name of the DAG that the table shares with others that say the same; default, and `none`: it has a DAG of its own."""
     dag_id_prefix: Annotated[str, AfterValidator(_check_prefix), Field(max_length=_LONGEST_PREFIX)] | None = None

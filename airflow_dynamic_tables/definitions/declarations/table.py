@@ -100,6 +100,8 @@ class TableDeclaration(Settings):
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
+    renamed_from: Name | None = None
+    """The name that the table had in its database: data, versions and history follow when the new name is deployed."""
     query: Name | None = None
     """The SELECT (Spark SQL) whose result is the table."""
     query_file: Name | None = None

@@ -1,1 +1,1 @@
-"""Queries as text: parsed, edited. The only place that knows the grammar of SQL."""
+"""Queries as text: parsed, edited. The only place that knows the grammar of queries."""

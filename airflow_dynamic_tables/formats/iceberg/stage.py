@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from urllib.parse import quote
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import IdentityTransform
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.iceberg.replacing import replacement
@@ -60,9 +62,9 @@ class IcebergStagedTable(StagedTable):
         """See :meth:`StagedTable.commit`."""
         return self._committed(lambda table: self._transaction(table, request), before_publish)
 
-    def restore(self, number: int, before_publish: Callable[[], None]) -> Version:
+    def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:
         """See :meth:`StagedTable.restore`."""
-        return self._committed(lambda table: self._restoration(table, number), before_publish)
+        return self._committed(lambda table: self._restoration(table, number, with_columns=with_columns), before_publish)
 
     def compact(self, partitions: PartitionSet, limits: Limits, before_publish: Callable[[], None]) -> Compacted | None:
         """See :meth:`StagedTable.compact`."""
@@ -160,21 +162,39 @@ class IcebergStagedTable(StagedTable):
                 "another refresh or somebody else changed its rows, or the batch is there already."
             )
 
-    def _restoration(self, table: Table, number: int) -> Transaction:
+    def _restoration(self, table: Table, number: int, *, with_columns: bool) -> Transaction:
         old = kept_version(tables.versions(table), number, self._path)
         transaction = Changes(table)
+        if with_columns:
+            self._restore_layout(transaction, table, int(old.snapshot))
         summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
         try:
             producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         except SchemaEvolutionError as error:
             raise SchemaEvolutionError(
                 f"Version {number} of {self._path} is from before its columns or partition keys changed, so it can be read "
-                f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh. {error}"
+                f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh, or "
+                f"restore it with rollback --with-columns. {error}"
             ) from error
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
         remember_position(transaction, None, producer.snapshot_id)
         producer.commit()
+        if with_columns:
+            transaction.forget_keys()
         return transaction
+
+    def _restore_layout(self, transaction: Changes, table: Table, snapshot: int) -> None:
+        """Give the table the columns and partition keys that it had at a snapshot, if it has others."""
+        then = tables.layout(tables.as_of(table, snapshot))
+        restored = next(one for one in table.snapshots() if one.snapshot_id == snapshot)
+        used = [table.specs()[manifest.partition_spec_id] for manifest in restored.manifests(table.io)]
+        spec = used[0] if used else table.spec()
+        if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
+            return  # another engine's
+        keys = tuple(field.name for field in spec.fields)
+        if tables.layout(table) != replace(then, partition_keys=keys):
+            tables.remember_dropped(transaction, table, (column.name for column in then.columns))
+            transaction.replace(replacement(table.metadata, then.columns, keys))
 
     def _evolution(self, table: Table, request: CommitRequest) -> Changes:
         transaction = Changes(table)

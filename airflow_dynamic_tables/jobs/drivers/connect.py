@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
@@ -16,6 +17,9 @@ from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.query.connect_settings import ConnectSettings
 from airflow_dynamic_tables.jobs.query.explained import ExplainedQueries
 from airflow_dynamic_tables.jobs.query.settings import SessionSettings
+
+_ADDING = threading.Lock()
+"""PySpark has Python forget folders that are not there, which fails in two threads at once."""
 
 
 class Surroundings(ABC):
@@ -98,7 +102,8 @@ class ConnectDriver(Driver):
         """See :meth:`Driver.add_python_file`."""
         copy = self._surroundings.local_copy(uri)
         sys.path.insert(0, str(copy.parent if copy.suffix == ".py" else copy))
-        self._spark.addArtifacts(str(copy), pyfile=True)
+        with _ADDING:
+            self._spark.addArtifacts(str(copy), pyfile=True)
 
     def add_jar(self, uri: str) -> None:
         """See :meth:`Driver.add_jar`. By SQL it would be a jar of the whole server, which keeps the first class of a name."""

@@ -23,6 +23,13 @@ CONF = {
     "spark.task.reaper.enabled": "true",
     "spark.task.reaper.killTimeout": "60s",
     "spark.log.level": "WARN",
+    # What a page would show of what has ended, and nobody has that page: by default it fills hundreds of megabytes within hours.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.connect.ui.retainedSessions": "20",
+    "spark.connect.ui.retainedStatements": "20",
 }
 """Settings of every local server."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from airflow_dynamic_tables.clients.processes import machine
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -44,12 +45,20 @@ class LocalServerRunner(Runner):
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
+        self._on_server().run(plan, environment)
+
+    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+        """See :meth:`Runner.run_query_tests`."""
+        return self._on_server().run_query_tests(tests)
+
+    def _on_server(self) -> Runner:
+        """The runner for the server, which is started if it does not run."""
         server, is_new = start(ServerFolder.of(self._installation), Options(jars=self._jars))
         self._on_line(f"Spark server {server.address} of this machine{', started now' if is_new else ''}")
         self._runner = runner_for(self._settings, f"{server.address}/;token={server.token}", self._on_line)
         if self._is_stopped:
             raise JobFailedError("The job was stopped before it began.")
-        self._runner.run(plan, environment)
+        return self._runner
 
     def stop(self) -> None:
         """See :meth:`Runner.stop`."""

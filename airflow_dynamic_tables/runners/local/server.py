@@ -40,6 +40,9 @@ _STOP_SECONDS = 20
 _KILL_SECONDS = 10
 """How long the kernel may take to end what is killed."""
 
+_LAUNCH_SECONDS = 60
+"""How long a busy machine may take to begin a process."""
+
 _POLL_SECONDS = 0.2
 _PORTS = 3
 """How often another port is tried, when somebody takes the chosen one first."""
@@ -167,7 +170,7 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
     with suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))
     _in_background(folder, ["sh", "-c", LAUNCH, "launch", WATCH, *_watched(server), *command], environ, guards)
-    deadline = time.monotonic() + _KILL_SECONDS
+    deadline = time.monotonic() + _LAUNCH_SECONDS
     while not (folder.path / "process").exists() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 

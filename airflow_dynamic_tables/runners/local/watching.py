@@ -7,7 +7,7 @@ from __future__ import annotations
 
 LAUNCH = """\
 umask 077
-read -r stat < "/proc/$$/stat" && echo "$stat" > process || exit 1
+read -r stat < "/proc/$$/stat" && echo "$stat" > process.writing && mv process.writing process || exit 1
 watch=$1 port=$2 limit=$3
 shift 3
 sh -c "$watch" watch "$port" "$limit" &
@@ -15,12 +15,13 @@ cd work && exec "$@"
 """
 """Becomes the server. Arguments: what watches it, its port in hexadecimal, seconds or ``never``, then the command.
 
-Who it is stands in the file ``process`` before it is anything, so whoever started it may die at any moment.
+Who it is stands in the file ``process``, whole as soon as it is there, before it is anything: whoever started it may die at any
+moment.
 """
 
 WATCH = """\
 port=$1 limit=$2
-read -r stat < "/proc/$$/stat" && echo "$stat" > watcher
+read -r stat < "/proc/$$/stat" && echo "$stat" > watcher.writing && mv watcher.writing watcher
 
 start() {
   set -- ${stat##*) }

@@ -20,9 +20,8 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits, PartitionFiles
 from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.services.stages.leases import COMPACTION, LEASE, lease_kept
+from airflow_dynamic_tables.services.stages.leases import COMPACTION, lease_kept, new_lease
 from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks, shared
-from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.settling import abort, give_up, reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -89,18 +88,15 @@ def _format(workspace: Workspace, identifier: TableIdentifier) -> str:
 def _stage(
     workspace: Workspace, identifier: TableIdentifier, table_format: str, table: LakeTable, partitions: PartitionSet
 ) -> Stage:
-    now = workspace.now()
     token = f"compaction-{uuid4()}"
     return Stage(
         token=token,
         table=identifier,
         location=table.stage(token).begin(),
         owner=COMPACTION,
-        process=current_process(),
-        opened_at=now,
-        lease_until=now + LEASE,
         partitions=partitions,
         format=table_format,
+        **new_lease(workspace),
     )
 
 

@@ -76,15 +76,24 @@ def sweep(workspace: Workspace) -> SweepReport:
     )
 
 
+def end_abandoned(workspace: Workspace, stage: Stage) -> StageState | None:
+    """Settle a stage whose owner is gone, or that is in quarantine while newer data are there.
+
+    :return: how it ended, COMMITTED or ABORTED; ``None`` when it did not.
+    :raises DynamicTableError: when that cannot be done now, OSError when its files cannot be deleted.
+    """
+    reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
+    state = settle(workspace, stage, reason) if reason else None
+    return state if state in (StageState.COMMITTED, StageState.ABORTED) else None
+
+
 def _ended(workspace: Workspace, stage: Stage) -> StageState | None:
-    """How a stage ended, COMMITTED or ABORTED; ``None`` when it did not."""
+    """As :func:`end_abandoned`; what fails is left to the next sweep."""
     try:
-        reason = why_over(workspace, stage) if stage.state is StageState.QUARANTINED else _why_abandoned(workspace, stage)
-        state = settle(workspace, stage, reason) if reason else None
+        return end_abandoned(workspace, stage)
     except (DynamicTableError, OSError):
         log.exception("Could not settle stage %s of %s; the next sweep tries again.", stage.token, stage.table)
         return None
-    return state if state in (StageState.COMMITTED, StageState.ABORTED) else None
 
 
 def _why_abandoned(workspace: Workspace, stage: Stage) -> str | None:

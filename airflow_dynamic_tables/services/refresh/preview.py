@@ -11,6 +11,7 @@ from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import variation
+from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
 
 MANY_VERSIONS = 1000
 """Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""
@@ -96,5 +97,18 @@ def warning(table: DynamicTable) -> str | None:
 def not_supported_yet(table: DynamicTable) -> str | None:
     """Why a table that is defined rightly cannot be refreshed by this release; ``None`` when it can."""
     if table.mode in (RefreshMode.FULL, RefreshMode.CONTINUOUS):
-        return None
+        return not_schedulable(table)
     return f"{table.mode.lower()} refresh is not supported yet ({table.mode_reason}); set refresh_mode: full"
+
+
+def not_schedulable(table: DynamicTable) -> str | None:
+    """Why its scheduler cannot have a table refreshed; ``None`` when it can."""
+    if table.scheduler in (None, DEFAULT_SCHEDULER):
+        return None
+    if table.scheduler not in known_schedulers():
+        return f"nobody brings a scheduler {table.scheduler!r}; known are {', '.join(known_schedulers())}"
+    if table.dag:
+        return f"only Airflow refreshes several tables in one 'dag', and its scheduler is {table.scheduler}; write 'dag: none'"
+    if table.on or table.cron is None:
+        return f"only Airflow refreshes by updates of assets, or all the time, and its scheduler is {table.scheduler}"
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from math import ceil
 from zoneinfo import ZoneInfo
 
@@ -16,11 +17,14 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, parse_spec
+from airflow_dynamic_tables.core.tables.dates import partitions_between, scheduled_partitions
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
+
+MOST_PARTITIONS = 10_000
+"""Partitions that somebody may ask for at once: more make a query that Spark plans for minutes. A year has 8,784 hours."""
 
 _YEARS = (200, 9800)
 """Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
@@ -47,7 +51,8 @@ class RefreshRequest:
     ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. With ``since``, so are
     those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
     :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
-    refresh may be left out while nothing moves. A ``batch`` of a stream is written by a job that runs already.
+    refresh may be left out while nothing moves. With ``force`` a suspended table is refreshed, too, and stays suspended. A
+    ``batch`` of a stream is written by a job that runs already.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -64,6 +69,7 @@ class RefreshRequest:
     since: datetime | None = None
     is_scheduled: bool = False
     batch: StreamBatch | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -120,12 +126,21 @@ def latest_schedule_time(table: DynamicTable, now: datetime) -> datetime:
     return previous_tick(table.cron, table.timezone, now) if table.cron else now.astimezone(ZoneInfo(table.timezone))
 
 
-def parse_partitions(text: str) -> PartitionSet:
-    """Parse partitions like ``ds=2024-01-01/hh=03``, separated by commas.
+def parse_partitions(text: str, formatters: Mapping[str, str] | None = None) -> PartitionSet:
+    """Parse partitions like ``ds=2024-01-01/hh=03``, and ranges like ``ds=2024-01-01..ds=2024-01-31``, separated by commas.
 
-    :raises ValueError: when one is malformed.
+    :param formatters: the date formatters of the table, without which there are no ranges.
+    :raises ValueError: when one is malformed, or these are more than one refresh takes.
     """
-    return PartitionSet.of(parse_spec(part) for part in text.split(","))
+    specs: list[Mapping[str, str]] = []
+    for ends in split_partitions(text):
+        between = ends if len(ends) == 1 else partitions_between(ends[0], ends[1], formatters or {})
+        specs.extend(islice(between, MOST_PARTITIONS + 1))
+        if len(specs) > MOST_PARTITIONS:
+            raise ValueError(
+                f"these are more than the {MOST_PARTITIONS:,} partitions that one refresh takes; ask for a part of them"
+            )
+    return PartitionSet.of(specs)
 
 
 def requested_partitions(request: RefreshRequest) -> PartitionSet:

@@ -30,6 +30,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
+from airflow_dynamic_tables.services.changing.renaming import follow
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
@@ -37,14 +38,13 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
 from airflow_dynamic_tables.services.refresh.unchanged import remember, skip, without_unchanged
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
-from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
+from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
-from airflow_dynamic_tables.services.stages.processes import current_process
 from airflow_dynamic_tables.services.stages.quarantine import quarantine, supersede
 from airflow_dynamic_tables.services.stages.settling import abort, give_up, settle, tell_landed
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
-from airflow_dynamic_tables.services.tables.lifecycle import create, is_suspended
+from airflow_dynamic_tables.services.tables.lifecycle import create, why_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -123,8 +123,8 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     trace(Step.BEGIN, request.token)
     # First: a format that the catalog cannot hold is refused before anything is done.
     table = workspace.table(request.table.identifier, request.table.format, request.table.atomicity)
-    if is_suspended(workspace, request.table.identifier):
-        suspended = f"{request.table.identifier} is suspended; resume it to refresh again"
+    follow(workspace, request.table)
+    if not request.force and (suspended := why_suspended(workspace, request.table.identifier)):
         return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
@@ -147,17 +147,14 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
 
 
 def _stage(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, location: str) -> Stage:
-    now = workspace.now()
     return Stage(
         token=request.token,
         table=request.table.identifier,
         location=location,
         owner=request.owner,
-        process=current_process(),
-        opened_at=now,
-        lease_until=now + LEASE,
         partitions=partitions,
         format=request.table.format,
+        **new_lease(workspace),
     )
 
 

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class PendingParent:
     """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well.
 
     ``lost_tick`` is the last one that would have come in time, when the run for that has failed and nothing else is on its way.
+    ``suspended`` is what is said of one that nothing refreshes.
     """
 
     identifier: TableIdentifier
@@ -85,6 +87,7 @@ class PendingParent:
     failed: RefreshState | None
     lost_tick: datetime | None = None
     workflow_id: str = ""
+    suspended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +230,9 @@ def _check(
     last = next(iter(workspace.ledger.list_refreshes(parent.identifier, limit=1)), None)
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
-    return PendingParent(
-        parent.identifier, required, fresh, not_well, parent.last_tick if is_lost else None, _workflow_of(parent)
-    )
+    lost = parent.last_tick if is_lost else None
+    suspended = why_suspended(workspace, parent.identifier) or ""
+    return PendingParent(parent.identifier, required, fresh, not_well, lost, _workflow_of(parent), suspended)
 
 
 def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
@@ -277,6 +280,8 @@ def _why(pending_: Pending) -> str:
 
 
 def _why_not(parent: PendingParent) -> str:
+    if parent.suspended:
+        return parent.suspended
     if parent.lost_tick:
         return f"its run for {parent.lost_tick.isoformat()} failed, and no other comes in time"
     if parent.failed:

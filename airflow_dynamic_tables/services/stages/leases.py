@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TypedDict
 
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.services.stages.processes import is_dead
+from airflow_dynamic_tables.services.stages.processes import current_process, is_dead
 from airflow_dynamic_tables.services.stages.settling import log, settle
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -22,6 +23,20 @@ COMPACTION = "compaction"
 
 COMMIT_PATIENCE = timedelta(minutes=10)
 """How long a lease is renewed after the commit began: one that takes longer hangs on a connection that fell silent."""
+
+
+class Lease(TypedDict):
+    """What a :class:`~airflow_dynamic_tables.ledger.base.Stage` says of who works on it, and since when."""
+
+    process: str
+    opened_at: datetime
+    lease_until: datetime
+
+
+def new_lease(workspace: Workspace) -> Lease:
+    """The lease of a stage that this process is about to open."""
+    now = workspace.now()
+    return Lease(process=current_process(), opened_at=now, lease_until=now + LEASE)
 
 
 def open_stage(workspace: Workspace, stage: Stage) -> None:

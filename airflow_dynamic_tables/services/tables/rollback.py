@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
@@ -13,24 +12,26 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitUnknownError,
-    TableNotFoundError,
 )
 from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.stages.leases import LEASE, lease_kept, open_stage
-from airflow_dynamic_tables.services.stages.processes import current_process
+from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
 from airflow_dynamic_tables.services.stages.settling import give_up, tell_landed
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """A wish to restore version ``number`` of a table; ``token`` and ``owner`` as of a refresh."""
+    """A wish to restore version ``number`` of a table; ``token`` and ``owner`` as of a refresh.
+
+    It is restored ``with_columns`` and partition keys, where the table has others now: then its definition has to follow.
+    """
 
     identifier: TableIdentifier
     number: int
     token: str
     owner: str
+    with_columns: bool = False
 
 
 def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
@@ -45,6 +46,7 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
     """
     stage = _stage(workspace, request)
     open_stage(workspace, stage)
+    trace(Step.OPENED, stage.token)
     try:
         with lease_kept(workspace, stage.token):
             return _restored(workspace, request, stage)
@@ -58,21 +60,16 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
 
 
 def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
-    entry = workspace.catalog(request.identifier.catalog).get_table(request.identifier.path)
-    if not isinstance(entry, CatalogDynamicTable):
-        raise TableNotFoundError(f"{request.identifier} is no dynamic table.")
+    entry = workspace.dynamic_table(request.identifier)
     table = workspace.table(request.identifier, entry.format)
     kept_version(table.versions(), request.number, request.identifier)  # else nothing is recorded
-    now = workspace.now()
     return Stage(
         token=request.token,
         table=request.identifier,
         location=table.stage(request.token).begin(),
         owner=request.owner,
-        process=current_process(),
-        opened_at=now,
-        lease_until=now + LEASE,
         format=entry.format,
+        **new_lease(workspace),
     )
 
 
@@ -94,10 +91,14 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
     trace(Step.RESTORING, stage.token)
-    version = table.stage(stage.token).restore(request.number, lambda: _publishing(workspace, stage))
-    tell_landed(workspace, stage.token, version)
+    staged = table.stage(stage.token)
+    version = staged.restore(request.number, lambda: _publishing(workspace, stage), with_columns=request.with_columns)
+    trace(Step.PUBLISHED, stage.token)
+    if tell_landed(workspace, stage.token, version):
+        trace(Step.COMPLETED, stage.token)
     return version
 
 
 def _publishing(workspace: Workspace, stage: Stage) -> None:
     workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)
+    trace(Step.PUBLISHING, stage.token)

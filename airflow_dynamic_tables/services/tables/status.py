@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
@@ -17,9 +18,13 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.ledger.latest import Latest
+from airflow_dynamic_tables.services.tables.freshness import fresh_until, stretch
 from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
 from airflow_dynamic_tables.services.workspace import Workspace
+
+_allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
+"""Of a thousand tables at one time, most have the schedule of another one; a quarter of a millisecond for each is too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class TableStatus:
     ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_until`` is the time up to which it
     holds what its sources had. ``lag_seconds`` is how far that lies behind now, ``allowed_lag_seconds`` how far it may at this
     time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
-    while the table has no version.
+    while the table has no version. ``suspended_because`` is why nothing refreshes it, as far as somebody said.
     """
 
     identifier: str
@@ -39,6 +44,7 @@ class TableStatus:
     freshness: str
     freshness_seconds: int | None
     job_state: str | None
+    suspended_because: str | None
     version: int | None
     data_timestamp: datetime | None
     fresh_until: datetime | None
@@ -76,8 +82,36 @@ def list_tables(
         for database in catalog.list_databases():
             names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
     return [
-        _status(_Seen(name, _entry(workspace, name), definitions.get(name)), workspace, defined=name in definitions or others)
+        _looked_at(_Seen(name, _entry(workspace, name), definitions.get(name)), workspace, defined=name in definitions or others)
         for name in sorted(names)
+    ]
+
+
+def overview(
+    workspace: Workspace,
+    entries: Mapping[TableIdentifier, CatalogDynamicTable | None],
+    definitions: Mapping[TableIdentifier, DynamicTable],
+    *,
+    complete: bool = True,
+) -> list[TableStatus]:
+    """Many tables at a glance, as catalog and history tell of them; the tables themselves are not asked, so that a thousand cost
+    two questions. What another engine did to one is not seen; :func:`show_table` and :func:`list_tables` see it.
+
+    :param entries: what their catalogs have of the tables, ``None``: nothing yet; in the order of the result.
+    :param complete: as of :func:`list_tables`.
+    """
+    others = False if complete else None
+    now = workspace.now()
+    latest = workspace.ledger.latest(entries)
+    unchanged = workspace.ledger.data_timestamps([stretch(one.token) for one in latest.values() if one.token])
+    return [
+        _status(
+            _Seen(name, entry, definitions.get(name)),
+            _told(latest.get(name, Latest()), unchanged),
+            now,
+            defined=name in definitions or others,
+        )
+        for name, entry in entries.items()
     ]
 
 
@@ -103,7 +137,7 @@ def show_table(
     versions, current = table.versions(), table.current()
     refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
     return TableDetails(
-        status=_status(_Seen(identifier, entry), workspace, defined=defined),
+        status=_looked_at(_Seen(identifier, entry), workspace, defined=defined),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=refreshes,
@@ -135,35 +169,72 @@ class _Seen(NamedTuple):
     entry: AnyTable | None
     definition: DynamicTable | None = None
 
+    @property
+    def registered(self) -> CatalogDynamicTable | None:
+        """The entry, when it is one of a dynamic table."""
+        return self.entry if isinstance(self.entry, CatalogDynamicTable) else None
 
-def _status(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> TableStatus:
-    identifier = seen.identifier
-    registered = seen.entry if isinstance(seen.entry, CatalogDynamicTable) else None
-    said = _said(seen.definition, registered)
-    version = workspace.table(identifier, said.format).current()
-    last = next(iter(workspace.ledger.list_refreshes(identifier, limit=1)), None)
-    fresh = fresh_until(workspace, version)
-    now = workspace.now()
+
+class _Content(NamedTuple):
+    """What a table holds, and what its last refresh came to."""
+
+    version: int | None
+    data_timestamp: datetime | None
+    fresh_until: datetime | None
+    last_refresh: str | None
+    last_error: str | None
+
+
+def _told(latest: Latest, unchanged: Mapping[str, datetime]) -> _Content:
+    """As the history tells.
+
+    :param unchanged: up to when versions were found to hold, by the tokens of what found it.
+    """
+    times = (latest.data_timestamp, unchanged.get(stretch(latest.token)) if latest.token else None)
+    fresh = max(filter(None, times), default=None)
+    return _Content(latest.version, latest.data_timestamp, fresh, latest.state, latest.error)
+
+
+def _looked_at(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> TableStatus:
+    """As the table itself is."""
+    said = _said(seen.definition, seen.registered)
+    version = workspace.table(seen.identifier, said.format).current()
+    last = next(iter(workspace.ledger.list_refreshes(seen.identifier, limit=1)), None)
+    content = _Content(
+        version.number if version else None,
+        version.data_timestamp if version else None,
+        fresh_until(workspace, version),
+        last.state.value if last else None,
+        last.error if last else None,
+    )
+    return _status(seen, content, workspace.now(), defined=defined)
+
+
+def _status(seen: _Seen, content: _Content, now: datetime, *, defined: bool | None) -> TableStatus:
+    said = _said(seen.definition, seen.registered)
+    registered = seen.registered
+    fresh = content.fresh_until
     lag = now - fresh if fresh else None
     period = said.period
-    allowed = allowed_lag(period, said.cron, said.timezone, now) if period else None
+    allowed = _allowed_lag(period, said.cron, said.timezone, now) if period else None
     return TableStatus(
-        identifier=str(identifier),
+        identifier=str(seen.identifier),
         defined=defined,
         format=said.format,
         refresh_mode=said.refresh_mode,
         freshness=said.freshness,
         freshness_seconds=period.seconds if period else None,
         job_state=registered.refresh_handler.job_state.value if registered else None,
-        version=version.number if version else None,
-        data_timestamp=version.data_timestamp if version else None,
+        suspended_because=(registered.refresh_handler.suspended_because or None) if registered else None,
+        version=content.version,
+        data_timestamp=content.data_timestamp,
         fresh_until=fresh,
         lag_seconds=int(lag.total_seconds()) if lag is not None else None,
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
         late=lag > allowed if lag is not None and allowed is not None else None,
-        last_refresh=last.state.value if last else None,
-        last_error=last.error if last else None,
-        workflow_id=said.workflow_id or identifier.workflow_id,
+        last_refresh=content.last_refresh,
+        last_error=content.last_error,
+        workflow_id=said.workflow_id or seen.identifier.workflow_id,
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType, TimestamptzType, TimeType
+from sqlalchemy import Engine, event
 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
@@ -273,6 +277,22 @@ class TestSeveralAtOnce:
         other.drop_database("sales", cascade=True)
         assert sales.list_tables("sales") == ["revenue"]
         other.close()
+
+    def test_somebody_makes_each_of_icebergs_own_tables_a_moment_earlier(self, empty_state: Path, tmp_path: Path) -> None:
+        state = shutil.copy(empty_state, tmp_path)
+
+        def make_it_first(_: object, __: object, statement: str, *___: object) -> None:
+            if statement.lstrip().startswith("CREATE TABLE iceberg"):
+                with suppress(sqlite3.OperationalError), closing(sqlite3.connect(state, timeout=0)) as other:
+                    other.execute(statement)
+
+        event.listen(Engine, "before_cursor_execute", make_it_first)
+        try:
+            with closing(SqlCatalog("lake", Database(f"sqlite:///{state}"), f"file://{tmp_path}/warehouse")) as catalog:
+                catalog.open()
+                assert catalog.list_databases() == ["default"]
+        finally:
+            event.remove(Engine, "before_cursor_execute", make_it_first)
 
     def test_eight_processes_open_create_and_refresh_at_once(self, client: Client, database_url: str, tmp_path: Path) -> None:
         name = client().name

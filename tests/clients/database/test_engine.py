@@ -20,6 +20,7 @@ from airflow_dynamic_tables.clients.database import engine
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
 from airflow_dynamic_tables.clients.database.tables import databases, metadata
 from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableError, ConfigurationError
+from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
 from tests.support.processes import at_once
 
@@ -27,7 +28,10 @@ SCHEMA = {
     "dt_alembic_version",
     "dt_databases",
     "dt_functions",
+    "dt_failed_runs",
     "dt_installation",
+    "dt_job_refreshes",
+    "dt_jobs",
     "dt_partitions",
     "dt_published_partitions",
     "dt_refreshes",
@@ -204,9 +208,7 @@ class TestUrls:
 
 class TestBrokenDatabases:
     def test_no_server(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         for host in ("127.0.0.1", "localhost"):
             database = Database(f"postgresql://me:secret@{host}:{port}/airflow")
             for call in (database.upgrade, lambda database=database: database.transaction().__enter__()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 def _in_temporary_folder(table: AnyTable) -> AnyTable:
     """A table whose folder a metastore can make."""
     if isinstance(table, CatalogTable) and table.location is not None:
-        return replace(table, location=f"file://{tempfile.gettempdir()}/dynamic-tables-contract")
+        return replace(table, location=f"file://{tempfile.gettempdir()}/dynamic-tables-contract-{os.getpid()}")
     return table
 
 

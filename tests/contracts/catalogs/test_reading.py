@@ -35,6 +35,7 @@ def test_tables_are_listed_and_read(filled: Filled) -> None:
 
 def test_there_are_no_dynamic_tables_views_or_functions(filled: Filled) -> None:
     assert filled.catalog.list_dynamic_tables(filled.database) == []
+    assert filled.catalog.get_dynamic_tables(filled.database) == {}
     assert filled.catalog.list_views(filled.database) == []
     assert filled.catalog.list_functions(filled.database) == []
     path = ObjectPath(filled.database, "f")
@@ -56,6 +57,7 @@ def test_what_is_missing(filled: Filled) -> None:
         lambda: catalog.get_database("missing"),
         lambda: catalog.list_tables("missing"),
         lambda: catalog.list_dynamic_tables("missing"),
+        lambda: catalog.get_dynamic_tables("missing"),
         lambda: catalog.list_views("missing"),
         lambda: catalog.list_functions("missing"),
     ):

@@ -40,6 +40,8 @@ def test_kinds_are_listed_apart_and_together(sales: ReadableWritableCatalog, lim
         sales.create_table(ObjectPath("sales", name), limits.kept(table))
     assert sales.list_tables("sales") == ["a_table", "b_dynamic", "c_view", "d_dynamic"]
     assert sales.list_dynamic_tables("sales") == ["b_dynamic", "d_dynamic"]
+    assert sales.get_dynamic_tables("sales") == dict.fromkeys(("b_dynamic", "d_dynamic"), limits.kept(DYNAMIC))
+    assert sales.get_dynamic_tables("default") == {}
     assert sales.list_views("sales") == ["c_view"]
     assert sales.list_tables("default") == []
 

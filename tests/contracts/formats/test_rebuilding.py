@@ -300,3 +300,35 @@ def test_a_version_of_other_columns_or_keys_is_not_restored(bench: Bench) -> Non
     assert bench.rows() == {"1": [1]}
     bench.refresh({"2": [2]}, "2")
     assert bench.rows() == {"1": [1], "2": [2]}
+
+
+@ICEBERG
+def test_a_version_comes_back_with_its_columns_and_keys(bench: Bench) -> None:
+    bench.refresh({"1": [1], "2": [2]})
+    bench.rebuild({"1": [3]}, DS, Column("n", "string"))
+    bench.partition_keys = ()
+    bench.rebuild({"1": [4]}, N, DS)
+    seen: list[object] = []
+    for number, keys, columns, value in ((2, ("ds",), (DS, Column("n", "string")), 3), (3, (), (N, DS), 4)):
+        before = (shape(bench), bench.table.sample(10))
+        restoring = bench.stage(str(uuid4()))
+        version = restoring.restore(number, lambda: seen.append((shape(bench), bench.table.sample(10))), with_columns=True)
+        assert seen.pop() == before, "until the commit nothing of it shows"
+        assert shape(bench) == (keys, named(*columns))
+        assert bench.table.sample(10) == [row(columns, value)]
+        assert [one.number for one in bench.table.versions()][-1] == version.number
+    bench.stage("first").restore(1, lambda: None, with_columns=True)
+    assert bench.rows() == {"1": [1], "2": [2]}
+    bench.partition_keys = ("ds",)
+    bench.refresh({"2": [5]}, "2")
+    assert bench.rows() == {"1": [1], "2": [5]}, "and refreshes go on"
+    assert bench.table.sample(10, 3) == [row((N, DS), 4)], "what was taken back is kept, too"
+
+
+@ICEBERG
+def test_a_version_of_the_same_columns_comes_back_as_ever(bench: Bench) -> None:
+    bench.refresh({"1": [1]})
+    bench.refresh({"1": [2]}, "1")
+    before = shape(bench)
+    bench.stage("back").restore(1, lambda: None, with_columns=True)
+    assert (shape(bench), bench.rows()) == (before, {"1": [1]})

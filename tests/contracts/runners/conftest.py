@@ -11,14 +11,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.jobs import main
+from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
+from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.environment import variables_set
 from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_submit import job_failure
+from tests.support.busy_folders import contents_below
 from tests.support.connect_server import ConnectServer
 from tests.support.jobs import make_plan
 from tests.support.postgres import DRIVER
@@ -63,6 +67,11 @@ class JobRunner(Runner):
         if code != 0:
             raise job_failure(plan) or JobFailedError("the job left no error")
 
+    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+        """See :meth:`Runner.run_query_tests`."""
+        spark = self._spark.newSession()
+        return run_query_tests(spark, tests, JvmDriver(spark))
+
     def stop(self) -> None:
         """Never called: see :func:`bench`."""
         raise NotImplementedError
@@ -79,7 +88,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     settings = SparkSettings(conf={**SMALL, "spark.eventLog.dir": events.as_uri()})
     return Bench(
         lambda on_line: runner_for(settings, "local[2]", on_line),
-        lambda: "".join(file.read_text() for file in events.rglob("*") if file.is_file()),
+        lambda: b"".join(content for _, content in contents_below(events)).decode(errors="replace"),
     )
 
 

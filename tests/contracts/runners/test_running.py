@@ -21,6 +21,7 @@ from airflow_dynamic_tables.exceptions import JobFailedError, JobMisfitError
 from tests.contracts.runners.conftest import Bench
 from tests.support.jobs import jar_of_triple
 from tests.support.postgres import PostgresServer
+from tests.support.processes import command_lines
 
 pytestmark = pytest.mark.spark
 
@@ -123,7 +124,7 @@ def test_a_job_that_is_stopped_ends_and_leaves_nothing_to_commit(bench: Bench, p
     begun = bench.events().count(JOB_START)
     thread.start()
     until(lambda: raised != [] or bench.events().count(JOB_START) > begun)
-    lines = b"".join(file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()).decode(errors="replace")
+    lines = "\n".join(command_lines())
     running.stop()
     thread.join(SECONDS)
     running.stop()

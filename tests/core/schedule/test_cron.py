@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pendulum import instance
 
-from airflow_dynamic_tables.core.schedule.cron import allowed_lag, check_cron, cron_for, next_tick, previous_tick, ticks
+from airflow_dynamic_tables.core.schedule.cron import (
+    allowed_lag,
+    check_cron,
+    cron_for,
+    next_tick,
+    previous_tick,
+    quartz_expression,
+    ticks,
+)
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from tests.support.clock import FIVE_ZONES, ODD_ZONES, YEAR, changes, ticks_of, wall
 
@@ -241,3 +249,43 @@ def test_what_a_table_has_to_be_fresh_up_to(freshness: str, cron: str | None, ti
     time = datetime.fromisoformat(now).replace(tzinfo=UTC)
     allowed = allowed_lag(Freshness.parse(freshness), cron, timezone, time)
     assert time - allowed == datetime.fromisoformat(fresh_up_to).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("expression", "quartz"),
+    [
+        ("* * * * *", "0 * * * * ? *"),
+        ("*/15 * * * *", "0 0,15,30,45 * * * ? *"),
+        ("7/20 * * * *", "0 7,27,47 * * * ? *"),
+        ("30 2 * * *", "0 30 2 * * ? *"),
+        ("@daily", "0 0 0 * * ? *"),
+        ("@hourly", "0 0 * * * ? *"),
+        ("0 0 * * 0", "0 0 0 ? * 1 *"),
+        ("0 0 * * 7", "0 0 0 ? * 1 *"),
+        ("0 0 * * sun-sat", "0 0 0 * * ? *"),
+        ("0 6 * jan-mar mon-fri", "0 0 6 ? 1-3 2-6 *"),
+        ("0 0 * * fri-mon", "0 0 0 ? * 1,2,6,7 *"),
+        ("5,10 22-2 * * *", "0 5,10 0,1,2,22,23 * * ? *"),
+        ("0 0 1 * *", "0 0 0 1 * ? *"),
+        ("0 0 L * *", "0 0 0 L * ? *"),
+        ("0 0 * * 5#2", "0 0 0 ? * 6#2 *"),
+        ("0 0 * * L5", "0 0 0 ? * 6L *"),
+    ],
+)
+def test_quartz(expression: str, quartz: str) -> None:
+    check_cron(expression)
+    assert quartz_expression(expression) == quartz
+
+
+@pytest.mark.parametrize("expression", ["0 0 1 * 1", "0 0 */2 * mon-fri"])
+def test_quartz_knows_days_of_the_month_or_weekdays(expression: str) -> None:
+    check_cron(expression)
+    with pytest.raises(ValueError, match="Quartz knows one of the two"):
+        quartz_expression(expression)
+
+
+@pytest.mark.parametrize("expression", ["0 0 1,L * *", "0 0 * * 1#1,5#2", "0 0 * * 5#1,5#2"])
+def test_quartz_knows_one_special_day(expression: str) -> None:
+    check_cron(expression)
+    with pytest.raises(ValueError, match="Quartz knows one in a schedule"):
+        quartz_expression(expression)

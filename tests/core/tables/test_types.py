@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_dynamic_tables.core.tables.type_parsing import MAX_DEPTH, parse_type, type_from_json
@@ -49,7 +48,6 @@ def test_spaces_and_cases_of_letters_are_the_same_type(kind: DataType, space: st
 
 
 @given(st.text(), st.text("abc<>(),:`' \n0139'int,structarray<map>", max_size=60), TYPES_OF_DDL, st.data())
-@settings(deadline=timedelta(seconds=2))
 def test_any_text_is_a_type_or_refused_at_a_place(text: str, similar: str, kind: DataType, data: st.DataObject) -> None:
     ddl = str(kind)
     cut = ddl[: data.draw(st.integers(0, len(ddl)))]

@@ -1,5 +1,6 @@
 """What a request may ask for, and how people write it."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.schedule.wall_clock import parse_schedule_time
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
@@ -68,3 +69,45 @@ def test_a_time_in_the_future_is_refused(table: DynamicTable) -> None:
 def test_when_nobody_says_it_is_the_latest_tick(table: DynamicTable) -> None:
     assert latest_schedule_time(table, DAY) == datetime(2024, 1, 1, 23, tzinfo=UTC)
     assert latest_schedule_time(replace(table, cron=None), DAY) == DAY
+
+
+@pytest.mark.parametrize(
+    ("text", "formatters", "found"),
+    [
+        ("ds=2024-02-28..ds=2024-03-01", {"ds": "yyyy-MM-dd"}, ["ds=2024-02-28", "ds=2024-02-29", "ds=2024-03-01"]),
+        ("ds=2024-02-28..ds=2024-02-28", {"ds": "yyyy-MM-dd"}, ["ds=2024-02-28"]),
+        ("m=2024-11..m=2025-01", {"m": "yyyy-MM"}, ["m=2024-11", "m=2024-12", "m=2025-01"]),
+        (
+            "ds=2024-01-01/hh=22..ds=2024-01-02/hh=01",
+            {"ds": "yyyy-MM-dd", "hh": "HH"},
+            ["ds=2024-01-01/hh=22", "ds=2024-01-01/hh=23", "ds=2024-01-02/hh=00", "ds=2024-01-02/hh=01"],
+        ),
+        ("c=de/ds=2024-01-01..c=de/ds=2024-01-02", {"ds": "yyyy-MM-dd"}, ["c=de/ds=2024-01-01", "c=de/ds=2024-01-02"]),
+        (
+            "ds=2024-01-05, ds=2024-01-01..ds=2024-01-02",
+            {"ds": "yyyy-MM-dd"},
+            ["ds=2024-01-05", "ds=2024-01-01", "ds=2024-01-02"],
+        ),
+        ("path=a..b", {}, ["path=a..b"]),
+        ("path=a../x=1", {}, ["path=a../x=1"]),
+    ],
+)
+def test_ranges_are_both_ends_and_what_lies_between(text: str, formatters: dict[str, str], found: list[str]) -> None:
+    assert [describe(spec) for spec in parse_partitions(text, formatters)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ds=2024-01-31..ds=2024-01-01", "the range ends before it begins: ds=2024-01-31..ds=2024-01-01"),
+        ("ds=2024-01-01..ds=2024-01-02..ds=2024-01-03", "a range has two ends"),
+        ("ds=2024-01-01..ds=2024-02-30", "ds=2024-02-30 is no date as 'yyyy-MM-dd' writes it"),
+        ("ds=2024-01-01..c=de", "the same keys at both ends, not ds and c"),
+        ("ds=2024-01-01/c=de..ds=2024-01-02/c=fr", "no date formatter says what lies between c=de and c=fr"),
+        ("c=de..c=de", "a range needs 'ds', too"),
+        ("ds=0200-01-01..ds=9800-01-01", "more than the 10,000 partitions that one refresh takes"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        parse_partitions(text, {"ds": "yyyy-MM-dd"})

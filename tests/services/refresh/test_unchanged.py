@@ -22,6 +22,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.refresh import planning, running
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
@@ -33,7 +34,6 @@ from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import open_stage
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
-from airflow_dynamic_tables.services.tables.suspending import resume, suspend
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days, write_numbers, write_scattered

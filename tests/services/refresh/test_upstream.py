@@ -13,6 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import (
@@ -23,6 +24,7 @@ from airflow_dynamic_tables.services.refresh.upstream import (
     pending,
     waited_too_long,
 )
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -157,3 +159,13 @@ def test_a_parent_without_a_schedule_has_to_keep_its_own_promise(tmp_path: Path)
     assert scheduled.required(NOON) == datetime(2024, 1, 2, tzinfo=UTC)
     assert updated.required(NOON) == NOON - timedelta(hours=36)
     assert updated.last_tick_before(NOON) is None, "nobody knows when it is refreshed next"
+
+
+def test_a_suspended_parent_is_told_as_such(workspace: Workspace, definitions: Definitions) -> None:
+    create(workspace, definitions.tables[DAILY])
+    suspend(workspace, DAILY, "the source moves")
+    waiting = look(workspace, definitions, DAILY)
+    assert waiting is not None
+    assert "but lake.sales.daily is suspended (the source moves); resume it to refresh again" in str(waited_too_long([waiting]))
+    resume(workspace, DAILY)
+    assert "has not been refreshed by schedule yet" in str(waited_too_long(filter(None, [look(workspace, definitions, DAILY)])))

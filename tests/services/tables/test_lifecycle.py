@@ -20,7 +20,7 @@ from airflow_dynamic_tables.definitions.normalised import restored
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, is_suspended
+from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -110,10 +110,10 @@ def test_an_entry_without_its_definition_is_altered_once(workspace: Workspace, t
 @pytest.mark.parametrize("asked", [JobState.INITIALIZING, JobState.RUNNING])
 def test_only_a_command_resumes(workspace: Workspace, tmp_path: Path, asked: JobState, more: str) -> None:
     create(workspace, numbers(tmp_path), JobState.RUNNING)
-    assert not is_suspended(workspace, NUMBERS)
+    assert why_suspended(workspace, NUMBERS) is None
     put(workspace, JobState.SUSPENDED)
     create(workspace, numbers(tmp_path, more), asked)
-    assert is_suspended(workspace, NUMBERS)
+    assert why_suspended(workspace, NUMBERS)
 
 
 def test_what_runs_is_not_initialized_again(workspace: Workspace, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ from airflow_dynamic_tables.services.workspace import open_workspace
 import airflow_dynamic_tables.formats.iceberg.stage as iceberg
 import airflow_dynamic_tables.services.tables.rollback as restoring
 
-def die(*arguments):
+def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "landed":
     restoring.tell_landed = die

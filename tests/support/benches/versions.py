@@ -49,8 +49,8 @@ class VersionBench:
         token = token or str(uuid4())
         return RefreshRequest(self.definitions.tables[table], {}, MARCH, token=token, owner=token)
 
-    def refresh(self, *numbers: int, table: TableIdentifier = NUMBERS, at: datetime = MARCH) -> Version:
-        request = replace(self.request(table), schedule_time=at)
+    def refresh(self, *numbers: int, table: TableIdentifier = NUMBERS, at: datetime = MARCH, force: bool = False) -> Version:
+        request = replace(self.request(table), schedule_time=at, force=force)
         version = run(self.workspace, request, lambda plan: write_numbers(plan, numbers))
         assert isinstance(version, Version)
         return version

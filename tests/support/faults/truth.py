@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsspec.core import url_to_fs
 
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
@@ -63,7 +64,7 @@ def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
         else:
             assert (refresh.state, refresh.error) == (RefreshState.SUCCEEDED, None), refresh
             assert (refresh.version, refresh.snapshot) == (version.number, version.snapshot), refresh
-            assert refresh.rows is not None, refresh
+            assert refresh.rows is not None or refresh.action is RefreshAction.ROLLBACK, refresh
         assert refresh.finished_at is not None, refresh
     assert landed.keys() <= {refresh.token for refresh in workspace.ledger.list_refreshes(limit=10_000)}
 

@@ -38,7 +38,10 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.services.deployments.applying import Applied, apply
+from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.maintenance.sweeping import SweepReport
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -46,7 +49,9 @@ from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.stages.quarantine import quarantine
+from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
+from tests.support.disks import wait_for_no_disk
 from tests.support.faults.children import PROCESSES
 from tests.support.pyarrow_job import Days, write_days
 
@@ -87,7 +92,9 @@ class Site:
         """What an attempt asks for."""
         definitions = self.home / "sales.yaml"
         if not definitions.exists():
-            definitions.write_text(YAML)
+            whole = definitions.with_suffix(f".{os.getpid()}")  # others that race read the definitions already
+            whole.write_text(YAML)
+            whole.replace(definitions)
         table = load_definitions(definitions).tables[REVENUE]
         partitions = PartitionSet.of({"ds": day} for day in attempt.planned) if attempt.planned else None
         return RefreshRequest(table, {}, MARCH, attempt.token, attempt.owner, partitions, attempt.full_refresh)
@@ -124,6 +131,29 @@ def refresh_in(workspace: Workspace, site: Site, attempt: Attempt) -> Version:
     if not isinstance(version, Version):
         raise TypeError(f"{attempt.token} was skipped: {version.reason}")
     return version
+
+
+def declare(site: Site, more: tuple[str, ...] = ()) -> Definitions:
+    """Declare the table with more columns, which its query returns besides."""
+    file = site.home / "sales.yaml"
+    file.write_text(YAML.replace("1 AS n", ", ".join(("1 AS n", *(f"2 AS {name}" for name in more)))))
+    return load_definitions(file)
+
+
+def apply_with_refresh(site: Site, attempt: Attempt) -> Applied:
+    """``apply --refresh`` in this process, of the table as it is declared now."""
+    definitions = declare(site, attempt.more)
+    with site.open() as workspace:
+        (found,) = differences(workspace, definitions)
+        return apply(
+            workspace, found, definitions.tables[REVENUE], refresh=lambda _: run(workspace, site.request(attempt), attempt.job)
+        )
+
+
+def restore(site: Site, number: int, token: str) -> Version:
+    """``rollback --with-columns`` in this process."""
+    with site.open() as workspace:
+        return rollback(workspace, RollbackRequest(REVENUE, number, token, "somebody", with_columns=True))
 
 
 def leave_in_quarantine(site: Site, attempt: Attempt) -> None:
@@ -201,6 +231,7 @@ def victim(point: str, strike: Callable[[], object], target: Callable[..., objec
 
 
 def _answer(to: Connection, target: Callable[..., object], *arguments: object) -> None:
+    wait_for_no_disk()
     try:
         to.send((target(*arguments), None))
     except Exception as error:

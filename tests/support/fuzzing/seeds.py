@@ -89,6 +89,26 @@ catalogs:
   - {name: scratch, type: memory}
 """
 
+SCRIPTS = (
+    """\
+CREATE VIEW lake.sales.cleaned COMMENT 'no returns' AS SELECT * FROM VALUES ('2024-01-01', 1) AS t(ds, amount);
+-- every day; indeed
+CREATE OR ALTER DYNAMIC TABLE lake.sales.daily (ds COMMENT 'day', revenue COMMENT 'it''s in euros')
+COMMENT 'Revenue \\'of\\' a day' PARTITIONED BY (ds)
+WITH ('partition.fields.ds.date-formatter' = 'yyyy-MM-dd', 'timezone' = 'Europe/Berlin', 'tags' = '[a, "b"]',
+  'pool' = '${POOL:-p}', 'spark' = '{conf: {spark.executor.memory: 4g}}',
+  'expectations' = '[{not_null: [ds]}, {predicate: revenue >= 0, action: warn}]')
+FRESHNESS = INTERVAL '1' DAY REFRESH_MODE = FULL
+AS /* all; of it */ SELECT ds, sum(amount) AS revenue FROM lake.sales.cleaned GROUP BY ds;
+""",
+    """\
+CREATE MATERIALIZED TABLE IF NOT EXISTS `a;b`.`c``d`.e WITH ('options' = '{x: y}', 'dag' = 'shared') FRESHNESS = '2 hours' AS
+WITH t AS (SELECT ';' AS x, r'\\' AS y, "a\\"b" AS z) SELECT x, y, z FROM t -- the end
+;CREATE DYNAMIC TABLE a.b.c FRESHNESS = '1 hour' AS VALUES (1, 'a');
+""",
+)
+"""Files of statements."""
+
 STATEMENTS = (
     "SELECT o.ds, c.country, sum(o.amount) AS r FROM raw.orders o JOIN crm.customers c ON o.customer_id = c.id GROUP BY 1, 2",
     "WITH a AS (SELECT * FROM raw.orders), b AS (SELECT ds, amount FROM a) SELECT ds, raw.orders.amount AS x FROM b, raw.orders",

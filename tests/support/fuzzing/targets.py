@@ -23,6 +23,7 @@ from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised, restored
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
+from airflow_dynamic_tables.definitions.statements.parsing import parse_script, pointed
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_result
@@ -70,13 +71,30 @@ def _spoiled_statement(random: Random) -> str:
     return mutations.text(random, random.choice(seeds.STATEMENTS), seeds.STATEMENTS)
 
 
+def _spoiled_script(random: Random) -> str:
+    return mutations.text(random, random.choice(seeds.SCRIPTS), (*seeds.SCRIPTS, *seeds.STATEMENTS))
+
+
 def _spoiled_conf(random: Random) -> str:
     return mutations.as_json(mutations.tree(random, random.choice(seeds.CONFS)))
 
 
 def check_definitions(text: str) -> None:
     """Tables that can be planned, kept and given back, and mistakes at their places; the file beside it is read."""
-    Path("x.yaml").write_bytes(text.encode("utf-8", errors="surrogatepass"))
+    _check_file("x.yaml", text)
+
+
+def check_script(text: str) -> None:
+    """The same for a file of statements; what is wrong with one can be shown with a caret."""
+    _check_file("x.sql", text)
+    for mistake in parse_script(text, Path("x.sql")).mistakes:
+        assert pointed(text, mistake).endswith("^")
+
+
+def _check_file(name: str, text: str) -> None:
+    for file in ("x.yaml", "x.sql"):
+        Path(file).unlink(missing_ok=True)
+    Path(name).write_bytes(text.encode("utf-8", errors="surrogatepass"))
     Path("y.yaml").write_text(BESIDE)
     defined, mistakes = load_sound_definitions(Path(), cache=NO_CACHE)
     assert "beside.beside.beside" in {str(name) for name in defined.tables}
@@ -162,12 +180,13 @@ def check_result_of_job(text: str) -> None:
 TARGETS = {
     "definitions": Target(_spoiled_yaml(seeds.definitions()), check_definitions),
     "statement": Target(_spoiled_statement, check_statement),
+    "script": Target(_spoiled_script, check_script),
     "catalogs": Target(_spoiled_yaml(seeds.catalogs()), check_catalogs),
     "conf": Target(_spoiled_conf, check_conf),
     "plan": Target(_spoiled_json(seeds.plans()), check_plan),
     "result": Target(_spoiled_json(seeds.results()), check_result_of_job),
 }
-_WEIGHTS = (6, 6, 3, 2, 2, 2)
+_WEIGHTS = (6, 6, 4, 3, 2, 2, 2)
 
 
 def mutant(number: int) -> tuple[str, str]:

@@ -1,0 +1,112 @@
+"""The app: the routes behind the gate, and what OpenAPI says of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+
+from airflow_dynamic_tables.api.answers import Answer
+from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.gate import Gate
+from airflow_dynamic_tables.api.problems import MEDIA_TYPE, TYPES, Problem, add_handlers
+from airflow_dynamic_tables.api.routes import changes, refreshes, tables
+from airflow_dynamic_tables.exceptions import InvalidFieldError
+
+_DESCRIPTION = """Tables that keep themselves fresh: look at them, refresh them, suspend, resume and drop them.
+
+Long work is a job: a refresh is answered by its name at once, and `GET /v3/jobs/{jobId}` says how it stands.
+Whatever is wrong is answered as a problem of RFC 9457, which says what to do."""
+
+
+def make_app(gateway: Gateway) -> FastAPI:
+    """An app for an installation. Its paths begin with ``/v3``; it is mounted so that they stay.
+
+    The routes are plain functions, which Starlette runs in threads: the event loop is never blocked.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        gateway.workspaces.close()
+
+    app = FastAPI(
+        title="Dynamic tables",
+        version=version("airflow-dynamic-tables"),
+        description=_DESCRIPTION,
+        openapi_url="/v3/openapi.json",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses={status: _problem(status) for status in (400, 401, 403, 500, 503)},
+        redirect_slashes=False,
+        dependencies=[Depends(_check_parameters)],
+    )
+    app.state.gateway = gateway
+    for router in (refreshes.router, tables.router, changes.router):
+        app.include_router(router)
+    add_handlers(app)
+    app.add_middleware(Gate, gateway=gateway)
+    _describe(app, gateway)
+    app.openapi()  # now, and not by two requests at once
+    return app
+
+
+def _check_parameters(request: Request) -> None:
+    """Refuse parameters that OpenAPI does not name, or that come twice: a filter that is mistyped must not be left out.
+
+    :raises InvalidFieldError: when there is one.
+    """
+    operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in known:
+            raise InvalidFieldError(f"query.{name}", "is unknown; leave it out, or look for its name in openapi.json")
+        if times > 1:
+            raise InvalidFieldError(f"query.{name}", "is given more than once; nobody can tell which one is meant")
+
+
+def _problem(status: int) -> dict[str, Any]:
+    """What OpenAPI says of a problem."""
+    return {"description": TYPES[status][1], "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+def _describe(app: FastAPI, gateway: Gateway) -> None:
+    """Let OpenAPI say how to log in, and what problems look like."""
+    made = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = made()
+            components = schema.setdefault("components", {})
+            components["securitySchemes"] = {name: dict(how) for name, how in gateway.access.security_schemes.items()}
+            schema["security"] = [{name: []} for name in gateway.access.security_schemes]
+            models = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            components.setdefault("schemas", {}).update({**models.pop("$defs", {}), "Problem": models})
+            for name in ("HTTPValidationError", "ValidationError"):
+                components["schemas"].pop(name, None)
+            _name_problems(schema)
+            _complete_examples(components["schemas"])
+        return app.openapi_schema or {}
+
+    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's documentation has it
+
+
+def _complete_examples(schemas: dict[str, Any]) -> None:
+    """FastAPI leaves out whatever is null, which in an example means something."""
+    for answer in Answer.every():
+        extra = answer.model_config.get("json_schema_extra")
+        if answer.__name__ in schemas and isinstance(extra, dict):
+            schemas[answer.__name__]["examples"] = extra["examples"]
+
+
+def _name_problems(schema: dict[str, Any]) -> None:
+    """Every route may answer 404, 405 and so on with a problem, also where the framework would answer otherwise."""
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            also = [422, *([404] if "{" in path or method == "post" else []), *([409, 413, 415] if method == "post" else [])]
+            operation["responses"].update({str(status): _problem(status) for status in also})

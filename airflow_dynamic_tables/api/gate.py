@@ -1,0 +1,121 @@
+"""What every request passes before a route sees it: who asks, how much is going on, and how long its body is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from airflow_dynamic_tables.api.desk import Gateway
+from airflow_dynamic_tables.api.problems import problem, problem_of
+
+BODY_BYTES = 200_000
+"""A body: a hundred tables with long names take half of that."""
+
+BODY_SECONDS = 30.0
+"""How long a body may take to come: whoever sends it byte by byte keeps a place from others."""
+
+_OPEN = ("/v3/openapi.json",)
+"""What everybody may read: it tells nothing of this installation."""
+
+
+class _TooLargeError(Exception):
+    """The body is longer than it may be."""
+
+
+class Gate:
+    """Lets requests in, a bounded number at a time, once it is known who asks.
+
+    Nothing of a request is read or looked up before that, so whoever may not ask learns nothing but that.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+        self._places = asyncio.Semaphore(gateway.at_once)
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = _Sent(send)
+        try:
+            refusal = await self._let_in(scope, receive, sent)
+        except Exception as error:
+            if sent.has_begun:
+                raise
+            refusal = problem_of(error, scope["path"])
+        if refusal is not None:
+            await refusal(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Have the request answered, or say why not."""
+        path = scope["path"]
+        request = Request(scope)
+        if path not in _OPEN:
+            request.state.caller = await self._gateway.access.caller(request)
+        if self._inside >= self._gateway.at_once + self._gateway.waiting:
+            return problem(503, path, "Too many requests are waiting already; ask again in some seconds.")
+        self._inside += 1
+        try:
+            body = await _read(request, receive)
+            async with self._places:
+                await self._app(scope, _again(body, receive), send)
+        except _TooLargeError:
+            return problem(413, path, f"A body may have {BODY_BYTES} bytes; refresh fewer tables with one request.")
+        except TimeoutError:
+            return problem(400, path, f"The body did not come within {BODY_SECONDS:g} seconds.")
+        finally:
+            self._inside -= 1
+        return None
+
+
+class _Sent:
+    """Passes an answer on, and knows whether it has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.has_begun = True
+        await self._send(message)
+
+
+async def _read(request: Request, receive: Receive) -> bytes:
+    """The whole body.
+
+    :raises TimeoutError: when it does not come.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > BODY_BYTES:
+        raise _TooLargeError
+    body = b""
+    async with asyncio.timeout(BODY_SECONDS):
+        while True:
+            message = await receive()
+            part: bytes = message.get("body", b"")
+            body += part
+            if len(body) > BODY_BYTES:
+                raise _TooLargeError
+            if not message.get("more_body", False):
+                return body
+
+
+def _again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    """Gives a body that was read already, and then whatever comes."""
+    given = False
+
+    async def receive_again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again

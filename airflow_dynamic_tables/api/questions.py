@@ -1,0 +1,216 @@
+"""What may be asked: parameters and bodies, closed models; whoever mistypes a name is told so."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Header, Path, Query
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic.alias_generators import to_camel
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, split_name
+from airflow_dynamic_tables.core.tables.partitions import split_partitions
+
+MOST_TABLES = 100
+"""Tables that one request may refresh."""
+
+PAGE, LONGEST_PAGE = 100, 1000
+"""Tables of a page: when nobody says how many, and at most."""
+
+_NAME_CHARACTERS = 767
+"""As long as the names that the ledger keeps."""
+
+_TEXT_CHARACTERS = 2000
+"""Reasons and partitions that somebody writes."""
+
+_EXAMPLE = "lake.sales.daily_revenue"
+
+
+class Question(BaseModel):
+    """A body; its fields are written in camel case."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=False, str_strip_whitespace=True)
+
+
+def _written(text: str) -> str:
+    """Text that people write: databases and command lines do not take every sign."""
+    if all(sign.isprintable() or sign in "\n\t" for sign in text):
+        return text
+    raise ValueError("has a sign that nobody sees; leave it out")
+
+
+Text = Annotated[str, AfterValidator(_written)]
+
+
+def parsed_name(name: str) -> TableIdentifier:
+    """A name of three parts. Shorter ones need the definitions, of which whoever asks may not know all.
+
+    :raises ValueError: when it is none.
+    """
+    parts = split_name(_written(name))
+    if len(parts) != 3:
+        raise ValueError(f"{name!r} is no full name; write catalog.database.table")
+    return TableIdentifier(*parts)
+
+
+def _checked_time(text: str | None) -> str | None:
+    """A time as ISO 8601, or with a space, as the schedulers of the seed write it; nothing is the same as no time."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise ValueError("is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00") from error
+
+
+def _checked_partition(text: str | None) -> str | None:
+    if not text:
+        return None
+    try:
+        split_partitions(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, with commas between several") from error
+    return text
+
+
+class Configuration(Question):
+    """What a refresh is told besides its time. Spark's settings stand in the definition, where who may change it writes them."""
+
+    model_config = ConfigDict(alias_generator=None, populate_by_name=True)
+
+    partition: Text | None = Field(
+        default=None,
+        max_length=_TEXT_CHARACTERS,
+        description="Partitions to refresh instead of those of the schedule time, with commas between.",
+        examples=["ds=2024-01-01"],
+    )
+    full_refresh: bool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+
+    _partition = field_validator("partition")(_checked_partition)
+
+
+def _listed(tables: object) -> object:
+    """Names in a list. The HTTP task of DolphinScheduler sends text only."""
+    return tables.split(",") if isinstance(tables, str) else tables
+
+
+_Name = Annotated[Text, Field(max_length=_NAME_CHARACTERS)]
+_NAMES = {"type": "array", "items": {"type": "string", "maxLength": _NAME_CHARACTERS}, "minItems": 1, "maxItems": MOST_TABLES}
+_Tables = Annotated[
+    list[_Name],
+    Field(min_length=1, max_length=MOST_TABLES),
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [_NAMES, {"type": "string", "minLength": 1}]}),
+]
+
+
+class SchedulerRefresh(Question):
+    """What a workflow scheduler sends at a tick."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"tables": [_EXAMPLE], "scheduleTime": "2024-01-02 00:00:00", "isPeriodic": True, "configuration": {}},
+                {"tables": [_EXAMPLE], "configuration": {"partition": "ds=2024-01-01"}},
+            ]
+        }
+    )
+
+    tables: _Tables = Field(
+        description="Full names; each after those that it reads, or in any order. As text, too, with commas between.",
+    )
+    schedule_time: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The tick; in the time zone of each table when it names none. Left out or empty: its latest tick.",
+    )
+    is_periodic: bool = Field(
+        default=False,
+        description="Whether the schedule asks, and nobody by hand: such a refresh is left out while nothing has moved.",
+    )
+    configuration: Configuration = Field(default_factory=Configuration)
+
+    _time = field_validator("schedule_time")(_checked_time)
+
+    @field_validator("tables")
+    @classmethod
+    def _are_names(cls, tables: list[str]) -> list[str]:
+        names = [str(parsed_name(table)) for table in tables]
+        if len(set(names)) < len(names):
+            raise ValueError("names a table twice; name each once")
+        return names
+
+
+class TableRefresh(Question):
+    """What somebody asks for by hand. An empty body is the latest tick."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{}, {"scheduleTime": "2024-01-02T00:00:00+00:00"}, {"partition": "ds=2024-01-01"}]}
+    )
+
+    schedule_time: str | None = Field(default=None, max_length=64, description="Left out: the latest tick of the table.")
+    partition: Text | None = Field(default=None, max_length=_TEXT_CHARACTERS, description="As `ds=2024-01-01,ds=2024-01-02`.")
+    full_refresh: bool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+    force: bool = Field(default=False, description="Refresh it though it is suspended.")
+
+    _time = field_validator("schedule_time")(_checked_time)
+    _partition = field_validator("partition")(_checked_partition)
+
+
+class Suspension(Question):
+    """Why a table is to be refreshed no more."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "the source is being migrated"}]})
+
+    reason: Text = Field(default="", max_length=_TEXT_CHARACTERS, description="For whoever finds the table suspended.")
+
+
+class Resumption(Question):
+    """Nothing has to be said to resume a table."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}]})
+
+
+class Drop(Question):
+    """How a table is to go."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ifExists": True}]})
+
+    if_exists: bool = Field(default=False, description="A table that is not there is no problem.")
+    purge: bool = Field(default=False, description="Delete its files, too; nobody can bring them back.")
+
+
+class TableFilter(BaseModel):
+    """Which tables, and which page of them."""
+
+    catalog: str | None = Field(default=None, min_length=1, max_length=255)
+    database: str | None = Field(default=None, min_length=1, max_length=255)
+    name: str | None = Field(default=None, max_length=255, description="A part of the table's own name, in any case.")
+    state: JobState | None = Field(default=None, description="How its refreshes stand.")
+    limit: int = Field(default=PAGE, ge=1, le=LONGEST_PAGE)
+    after: str = Field(default="", max_length=_NAME_CHARACTERS, description="`next` of the page before.")
+
+
+Name = Annotated[
+    str,
+    Path(
+        max_length=_NAME_CHARACTERS,
+        description="The full name of a table: catalog, database and table.",
+        openapi_examples={"usual": {"value": _EXAMPLE}},
+    ),
+]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Chosen by the caller, new for each wish: who sends it again is given the same job, and starts no other one.",
+        openapi_examples={"usual": {"value": "8e03978e-40d5-43dd-bc93-6894a57f9324"}},
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="How many at most.")]
+"""Of a page; with a default where it is used."""

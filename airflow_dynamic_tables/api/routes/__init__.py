@@ -1,0 +1,1 @@
+"""The routes: a question checked, a service called, its result answered. No decisions here."""

@@ -1,0 +1,1 @@
+"""Parts of the one table of commands, by what they are about."""

@@ -1,0 +1,78 @@
+"""``apply``: what is declared is deployed."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from uuid import uuid4
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
+from airflow_dynamic_tables.cli.project import definitions, named_tables
+from airflow_dynamic_tables.cli.running import FAILED, OK
+from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.services.deployments import applying
+from airflow_dynamic_tables.services.deployments.applying import Applied, Outcome
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import Change
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, latest_schedule_time
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_SHOWN = ("identifier", "change", "outcome", "version", "detail")
+
+
+def apply(arguments: Namespace) -> int:
+    """Carry out every difference, parents before children, and print what became of it."""
+    defined, sound = definitions(arguments)
+    named = named_tables(defined, arguments.tables) if arguments.tables else None
+    with workspace_of(arguments) as workspace:
+        found = differences(workspace, defined, named, is_complete=sound)
+
+        def refresh(table: DynamicTable) -> Version | Skipped:
+            return run_here(workspace, _request(workspace, defined, table), arguments)
+
+        done = [
+            applying.apply(
+                workspace,
+                one,
+                defined.tables[one.identifier],
+                takes_over=arguments.take_over,
+                refresh=refresh if arguments.refresh else None,
+            )
+            for one in found
+            if one.change is not Change.REMOVED
+        ]
+    _print(done, arguments.output)
+    for one in found:
+        if one.change is Change.REMOVED:
+            print(f"{one.identifier} is no longer declared; {one.next}.", file=sys.stderr)
+    is_done = all(one.outcome is not Outcome.NOT_DONE for one in done)
+    return OK if is_done and (sound or arguments.tables) else FAILED
+
+
+def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) -> RefreshRequest:
+    """The refresh of the whole table, for its latest tick, or the later time that it is fresh up to."""
+    token = str(uuid4())
+    tick = latest_schedule_time(table, workspace.now())
+    current = workspace.table(table.identifier).current()
+    fresh = current.data_timestamp if current is not None else None
+    is_later = fresh is not None and tick < fresh <= workspace.now()
+    return RefreshRequest(
+        table=table,
+        sources=defined.sources,
+        schedule_time=fresh if fresh is not None and is_later else tick,
+        token=token,
+        owner=owner_of("apply", token),
+        full_refresh=True,
+    )
+
+
+def _print(done: list[Applied], form: str) -> None:
+    if form != "table":
+        output.listing(done, form)
+        return
+    some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
+    output.listing([{**output.items(one), "change": one.change.words} for one in some], "table", _SHOWN)
+    print(f"{len(done)} tables, {len(done) - len(some)} unchanged.", file=sys.stderr)

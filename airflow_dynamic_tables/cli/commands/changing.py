@@ -1,0 +1,96 @@
+"""What people make of dynamic tables: ``suspend``, ``resume``, ``drop`` …"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.project import identifier, is_defined
+from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
+from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.services.changing.dropping import check_droppable, drop, drop_if_exists
+from airflow_dynamic_tables.services.changing.renaming import rename, renamed
+from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
+from airflow_dynamic_tables.services.maintenance.recovering import recover
+from airflow_dynamic_tables.services.workspace import Workspace
+
+REFRESHING = {
+    JobState.INITIALIZING: "waits for its first refresh",
+    JobState.RUNNING: "enabled",
+    JobState.SUSPENDED: "suspended",
+}
+"""What the state of the job means that refreshes a table."""
+
+
+def suspend_table(arguments: Namespace) -> int:
+    """Let a table be refreshed no more, and print what it was before and is now."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        _print(suspend(workspace, name, arguments.reason), arguments.output)
+    return OK
+
+
+def resume_table(arguments: Namespace) -> int:
+    """Let a suspended table be refreshed again, and print what it was before and is now."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        _print(resume(workspace, name), arguments.output)
+    return OK
+
+
+def _print(change: StateChange, style: str) -> None:
+    said = {"table": str(change.table), "was": REFRESHING[change.before], "is": REFRESHING[change.now]}
+    output.record({**said, **({"reason": change.reason} if change.reason else {})}, style)
+    if change.workflow:
+        print(change.workflow, file=sys.stderr)
+
+
+def rename_table(arguments: Namespace) -> int:
+    """Give a table another name, and say what is left to do."""
+    name = identifier(arguments, arguments.table)
+    new = renamed(name, arguments.new)
+    with workspace_of(arguments) as workspace:
+        done = rename(workspace, name, new)
+    output.record(done, arguments.output)
+    if is_defined(arguments, name):
+        print(f"The definitions still say {name}: change the name there, or its next refresh makes a new table.", file=sys.stderr)
+    return OK
+
+
+def recover_table(arguments: Namespace) -> int:
+    """Bring what was killed halfway to its end, and print what is left."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        recovered = recover(workspace, name)
+    output.record(recovered, arguments.output)
+    return FAILED if recovered.left else OK
+
+
+def drop_table(arguments: Namespace) -> int:
+    """Drop a dynamic table, and say what stays."""
+    name = identifier(arguments, arguments.table)
+    with workspace_of(arguments) as workspace:
+        if not arguments.yes:
+            return _would_drop(workspace, name, if_exists=arguments.if_exists)
+        dropped = (drop_if_exists if arguments.if_exists else drop)(workspace, name, purge=arguments.purge)
+    if dropped is None:
+        print(f"There is no {name}; nothing to do.", file=sys.stderr)
+        return OK
+    output.record(dropped, arguments.output)
+    if dropped.folder is not None:
+        when = "before a refresh makes the table anew and finds them" if dropped.is_still_read else "when nobody needs them"
+        print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
+    print("While the table is defined, its next refresh makes it anew.", file=sys.stderr)
+    return OK
+
+
+def _would_drop(workspace: Workspace, name: TableIdentifier, *, if_exists: bool) -> int:
+    if if_exists and not workspace.catalog(name.catalog).table_exists(name.path):
+        print(f"There is no {name}; nothing to do.", file=sys.stderr)
+        return OK
+    check_droppable(workspace, name)
+    print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
+    return USAGE

@@ -1,0 +1,1 @@
+"""The command that runs unit tests, and what it says of them."""

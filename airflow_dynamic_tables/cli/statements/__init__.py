@@ -1,0 +1,1 @@
+"""Statements on a terminal: the command, its answers, and the interactive shell."""

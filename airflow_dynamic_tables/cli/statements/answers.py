@@ -1,0 +1,28 @@
+"""What statements give back, and what is wrong with them, for a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.running import message
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.definitions.statements.parsing import pointed
+from airflow_dynamic_tables.exceptions import DefinitionError, DynamicTableError
+from airflow_dynamic_tables.sql.session import Answer
+
+
+def print_answer(answer: Answer) -> None:
+    """Print the rows of an answer; nothing in a cell is an empty text, and not NULL."""
+    output.table(answer.columns, [["NULL" if value is None else value for value in row] for row in answer.rows])
+
+
+def told(error: DynamicTableError, text: str, path: Path) -> str:
+    """An error for a terminal; mistakes of the text with their line and a caret."""
+    if not isinstance(error, DefinitionError):
+        return message(error)
+    mistakes = error.mistakes
+    return "\n".join(
+        pointed(text, each) if isinstance(each, Mistake) and each.path == path else message(DefinitionError((each,)))
+        for each in mistakes
+    )

@@ -1,0 +1,180 @@
+"""The interactive shell of ``sql``: statements over several lines, a history, completion, and answers as tables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+from airflow_dynamic_tables.cli.running import OK, message
+from airflow_dynamic_tables.cli.statements.answers import print_answer, told
+from airflow_dynamic_tables.cli.statements.opening import session_of
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.queries.text import analyse
+from airflow_dynamic_tables.definitions.statements.parsing import is_complete
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.redaction import without_secrets
+from airflow_dynamic_tables.sql.executing import execute, read_script
+from airflow_dynamic_tables.sql.session import Session
+
+_INPUT = Path("<input>")
+"""What the typed text is called in messages."""
+
+_ENDS = ("exit", "quit")
+_HELP = """\
+Statements end with a semicolon and may go over several lines: CREATE DYNAMIC TABLE, ALTER DYNAMIC TABLE, DROP DYNAMIC TABLE,
+SHOW DYNAMIC TABLES, DESCRIBE, EXPLAIN, SELECT ... LIMIT, USE, CREATE and DROP of DATABASE, VIEW and FUNCTION.
+Tab completes. Ctrl-C gives up what is typed, or stops what runs. Ctrl-D, exit or quit end."""
+
+_KEYWORDS = (
+    *("ALTER", "AND", "AS", "BY", "CASCADE", "CATALOG", "CATALOGS", "COMMENT", "CREATE", "CROSS", "DATABASE", "DATABASES"),
+    *("DAY", "DESCRIBE", "DISTINCT", "DROP", "DYNAMIC", "EXISTS", "EXPLAIN", "EXTENDED", "FRESHNESS", "FROM", "FULL"),
+    *("FUNCTION", "FUNCTIONS", "GROUP", "HAVING", "HOUR", "IF", "IN", "INNER", "INTERVAL", "JOIN", "LANGUAGE", "LEFT"),
+    *("LIKE", "LIMIT", "MATERIALIZED", "MINUTE", "NOT", "ON", "OR", "ORDER", "PARTITION", "PARTITIONED", "PURGE"),
+    *("REFRESH", "REFRESH_MODE", "RENAME", "RESET", "RESUME", "SELECT", "SET", "SHOW", "SUSPEND", "TABLE", "TABLES", "TO"),
+    *("UNION", "USE", "VIEW", "VIEWS", "WHERE", "WITH"),
+)
+
+
+def shell(arguments: Namespace) -> int:
+    """Ask for statements on a terminal until it ends."""
+    with session_of(arguments) as session:
+        return Shell(session).run()
+
+
+class Shell:
+    """Asks for statements and carries them out until the input ends. An error ends a text, and not the shell."""
+
+    def __init__(self, session: Session, history: History | None = None) -> None:
+        self._session = session
+        self._history = history or _history_of_user(os.environ)
+        self._definitions = Definitions()
+
+    def run(self) -> int:
+        """Ask, until Ctrl-D or ``exit``.
+
+        :return: 0.
+        """
+        completer = NameCompleter(self._names, self._columns)
+        prompt: PromptSession[str] = PromptSession(
+            history=self._history,
+            completer=completer,
+            complete_while_typing=False,
+            multiline=Condition(lambda: not _is_whole(prompt.default_buffer.text)),
+            prompt_continuation=lambda width, _line, _wraps: "... ".rjust(width),
+        )
+        print("Statements end with ';'. Tab completes, help tells more, Ctrl-D ends.", file=sys.stderr)
+        while True:
+            completer.forget()
+            try:
+                text = prompt.prompt(f"{join_name(self._session.catalog, self._session.database)}> ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return OK
+            word = _word(text)
+            if word in _ENDS:
+                return OK
+            if word == "help":
+                print(_HELP)
+            else:
+                self._carry_out(text)
+
+    def _carry_out(self, text: str) -> None:
+        try:
+            for outcome in execute(self._session, read_script(text, _INPUT)):
+                print_answer(outcome.answer)
+        except KeyboardInterrupt:
+            print("Interrupted.", file=sys.stderr)
+        except DynamicTableError as error:
+            print(told(error, text, _INPUT), file=sys.stderr)
+        except Exception as error:  # the shell goes on, whatever a statement met with
+            print(f"{type(error).__name__}: {message(error)} (not expected)", file=sys.stderr)
+
+    def _names(self) -> dict[str, TableIdentifier]:
+        """The tables and sources of the definitions by the names that they go by here."""
+        self._definitions = Definitions()
+        with suppress(DynamicTableError):  # it was told when the shell began
+            self._definitions, _ = self._session.project.load()
+        return {self._known_as(identifier): identifier for identifier in (*self._definitions.tables, *self._definitions.sources)}
+
+    def _known_as(self, identifier: TableIdentifier) -> str:
+        is_here = (identifier.catalog, identifier.database) == (self._session.catalog, self._session.database)
+        return join_name(identifier.table) if is_here else str(identifier)
+
+    def _columns(self, identifier: TableIdentifier) -> tuple[str, ...]:
+        """The columns of a table as far as its query tells."""
+        table = self._definitions.tables.get(identifier)
+        outputs = analyse(table.expanded_query).outputs if table is not None else None
+        return tuple(column for column in outputs or () if column is not None)
+
+
+class NameCompleter(Completer):
+    """Completes keywords, names of tables, and columns of the tables that the text names.
+
+    :param names: tables by the names that they go by; asked once after every :meth:`forget`.
+    :param columns: of a table; asked only for those that the text names: to read every query takes long.
+    """
+
+    def __init__(
+        self, names: Callable[[], Mapping[str, TableIdentifier]], columns: Callable[[TableIdentifier], tuple[str, ...]]
+    ) -> None:
+        self._ask = names
+        self._columns = columns
+        self._names: Mapping[str, TableIdentifier] | None = None
+
+    def forget(self) -> None:
+        """Ask anew at the next completion."""
+        self._names = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """See :meth:`Completer.get_completions`."""
+        if self._names is None:
+            self._names = self._ask()
+        begun = document.get_word_before_cursor(WORD=True).rpartition(",")[2].rpartition("(")[2]
+        if not begun:
+            return
+        words = {word.strip("(),;").lower() for word in document.text.split()}
+        columns = {column for name, table in self._names.items() if name.lower() in words for column in self._columns(table)}
+        for candidate in (*sorted(columns), *sorted(self._names), *_KEYWORDS):
+            if candidate.lower().startswith(begun.lower()):
+                yield Completion(candidate, start_position=-len(begun))
+
+
+class _PrivateHistory(FileHistory):
+    """A history without secrets, which only its owner may read."""
+
+    def store_string(self, string: str) -> None:
+        """See :meth:`History.store_string`."""
+        super().store_string(without_secrets(string))
+
+
+def _history_of_user(environ: os._Environ[str]) -> History:
+    """The history in the user's folder of states; where nothing can be written, one of this shell alone."""
+    try:
+        state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        file = state / "airflow-dynamic-tables" / "sql_history"
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+    except (OSError, RuntimeError):
+        return InMemoryHistory()
+    return _PrivateHistory(str(file))
+
+
+def _is_whole(text: str) -> bool:
+    """Whether Enter ends a text: one that ends with a semicolon, and a word for the shell itself."""
+    return is_complete(text) or _word(text) in (*_ENDS, "help")
+
+
+def _word(text: str) -> str:
+    return text.strip().removesuffix(";").strip().lower()

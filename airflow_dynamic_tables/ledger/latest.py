@@ -1,0 +1,83 @@
+"""What the history says last of many tables, in one question: a look at a thousand of them must not ask a thousand times."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import JSON, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select, true
+
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import refreshes
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The refresh of a table that began last, and the version that was made last; ``None`` where there is none.
+
+    ``token`` is that of the version, and ``action`` what made it.
+    """
+
+    state: str | None = None
+    error: str | None = None
+    token: str | None = None
+    version: int | None = None
+    data_timestamp: datetime | None = None
+    action: str | None = None
+
+
+class KnowsTheLatest(ABC):
+    """The part of a ledger that tells of many tables at once."""
+
+    @abstractmethod
+    def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
+        """What the history says last of each of these tables; one that it does not know is left out."""
+
+    @abstractmethod
+    def data_timestamps(self, tokens: Collection[str]) -> dict[str, datetime]:
+        """Up to when the refreshes of these tokens hold, as far as they are known."""
+
+
+class SqlLatest(KnowsTheLatest):
+    """That part in a SQL database: every table costs two looks into an index, however long its history is."""
+
+    _database: Database
+
+    def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
+        """See :meth:`KnowsTheLatest.latest`."""
+        listed = self._listed
+        began, made = refreshes.alias("began"), refreshes.alias("made")
+        has_version = (refreshes.c.state == "SUCCEEDED") & refreshes.c.version.is_not(None)
+        told = (listed.c.value, began.c.state, began.c.error, made.c.token, made.c.version, made.c.data_timestamp, made.c.action)
+        newest = began.c.token == _newest(listed, true())
+        newest_version = made.c.token == _newest(listed, has_version)
+        query = select(*told).select_from(listed).join(began, newest).outerjoin(made, newest_version)
+        with self._database.transaction() as connection:
+            rows = connection.execute(query, {"listed": json.dumps([str(table) for table in tables])}).all()
+        return {TableIdentifier.parse(name): Latest(*last) for name, *last in rows}
+
+    def data_timestamps(self, tokens: Collection[str]) -> dict[str, datetime]:
+        """See :meth:`KnowsTheLatest.data_timestamps`."""
+        listed = self._listed
+        query = select(refreshes.c.token, refreshes.c.data_timestamp).join(listed, refreshes.c.token == listed.c.value)
+        with self._database.transaction() as connection:
+            rows = connection.execute(query.where(refreshes.c.data_timestamp.is_not(None)), {"listed": json.dumps([*tokens])})
+            return {row.token: row.data_timestamp for row in rows}
+
+    @property
+    def _listed(self) -> FromClause:
+        """Texts as rows, of one parameter that holds all: as many parameters as texts would be a new statement each time."""
+        parameter = bindparam("listed", type_=String)
+        if self._database.is_sqlite:
+            return func.json_each(parameter).table_valued("value").alias("listed")
+        return func.json_array_elements_text(cast(parameter, JSON)).table_valued("value").render_derived("listed")
+
+
+def _newest(listed: FromClause, condition: ColumnElement[bool]) -> ScalarSelect[str]:
+    """The token of a table's newest refresh of that kind."""
+    of_table = select(refreshes.c.token).where(refreshes.c.table_name == listed.c.value, condition)
+    return of_table.order_by(refreshes.c.started_at.desc()).limit(1).correlate(listed).scalar_subquery()

@@ -1,0 +1,92 @@
+"""Puts the gateway together as Airflow is configured: its connection, its definitions, its logins, its DAGs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from airflow.configuration import conf
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from airflow_dynamic_tables.api.access import Caller
+from airflow_dynamic_tables.api.app import make_app
+from airflow_dynamic_tables.api.declared import Declared
+from airflow_dynamic_tables.api.desk import Gateway, guarded, known_table
+from airflow_dynamic_tables.api.pool import Workspaces
+from airflow_dynamic_tables.clients.connections import Connections
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.dags_support.declared import configured_threshold
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, DefinitionError
+from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook, configured_connection
+from airflow_dynamic_tables.plugins.gateway.access import AirflowAccess
+from airflow_dynamic_tables.plugins.gateway.in_process import AT_ONCE, airflow_as
+from airflow_dynamic_tables.plugins.gateway.runs import AirflowRuns
+from airflow_dynamic_tables.schedulers.airflow import AirflowScheduler
+from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
+from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, open_scheduler
+from airflow_dynamic_tables.services.project import Project, open_project
+from airflow_dynamic_tables.services.settings import find_catalogs_file
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+def open_gateway(airflow: ASGIApp) -> FastAPI:
+    """The gateway of this Airflow. What is wrong with its configuration is said to every request that needs it.
+
+    :param airflow: the application that it is mounted in.
+    """
+    declared = Declared(_open_project)
+    runs = AirflowRuns(airflow, partial(_workflow_of, declared))
+    workspaces, as_caller = Workspaces(_open_workspace), partial(_as_caller, airflow)
+    return make_app(Gateway(workspaces, declared, AirflowAccess(), runs, at_once=AT_ONCE, as_caller=as_caller))
+
+
+def _as_caller(airflow: ASGIApp, workspace: Workspace, caller: Caller) -> Workspace:
+    """A workspace whose Airflow is this one, and knows the caller: DAGs are paused and unpaused by who suspends and resumes."""
+
+    def open_as_caller(name: str, connections: Connections) -> WorkflowScheduler:
+        token = caller.user.token
+        is_here = name == DEFAULT_SCHEDULER and token is not None
+        return AirflowScheduler(airflow_as(token, airflow)) if is_here else open_scheduler(name, connections)
+
+    return replace(workspace, schedulers=open_as_caller)
+
+
+def _workflow_of(declared: Declared, workspace: Workspace, identifier: TableIdentifier) -> str:
+    return guarded(known_table(declared, workspace, identifier)).workflow_id
+
+
+def _open_project() -> Project | None:
+    """The definitions, when this machine has them."""
+    with _unavailable():
+        path = _definitions()
+        return open_project(str(path), threshold=configured_threshold()) if path is not None else None
+
+
+def _open_workspace() -> Workspace:
+    with _unavailable():
+        path = _definitions()
+        catalogs_file = find_catalogs_file(path) if path is not None else None
+        return DynamicTableCatalogHook(configured_connection(), catalogs_file).get_conn()
+
+
+def _definitions() -> Path | None:
+    """Where the definitions are, see option ``definitions``; ``None`` when nobody says, and they are not beside the DAGs."""
+    named = str(conf.get("dynamic_tables", "definitions", fallback="")) or os.environ.get("DYNAMIC_TABLES_DEFINITIONS")
+    if named:
+        return Path(named)
+    beside = Path(conf.get_mandatory_value("core", "dags_folder")) / "definitions"
+    return beside if beside.exists() else None
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """Nothing is wrong with the request when something is with the configuration: it may be sent again when that is right."""
+    try:
+        yield
+    except (ConfigurationError, DefinitionError) as error:
+        raise CatalogUnavailableError(f"The gateway is not configured rightly. {error}") from error

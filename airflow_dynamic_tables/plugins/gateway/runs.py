@@ -1,0 +1,179 @@
+"""Refreshes that somebody asks for by REST: runs of the DAGs of their tables, triggered with the rights of whoever asks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import select
+from starlette.types import ASGIApp
+
+from airflow_dynamic_tables.api.access import Caller, Refresher
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    ConflictError,
+    ForbiddenError,
+    SchedulerError,
+    SchedulerUnavailableError,
+)
+from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
+from airflow_dynamic_tables.operators.run_arguments import PERIODIC
+from airflow_dynamic_tables.plugins.gateway.in_process import airflow_as
+from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi
+from airflow_dynamic_tables.services.workspace import Workspace
+
+WorkflowOf = Callable[[Workspace, TableIdentifier], str]
+"""Finds the DAG of a table."""
+
+_ENDS = {
+    "success": WorkState.SUCCEEDED,
+    "skipped": WorkState.SKIPPED,
+    "failed": WorkState.FAILED,
+    "upstream_failed": WorkState.FAILED,
+    "removed": WorkState.LOST,
+}
+"""States of Airflow's tasks after which nothing more becomes of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowRuns(Refresher):
+    """Has Airflow do it: a job is one run of each DAG that its tables have, and the runs have the name of the job.
+
+    ``airflow`` is the application that the gateway is mounted in.
+    """
+
+    airflow: ASGIApp
+    workflow_of: WorkflowOf
+
+    def start(self, workspace: Workspace, caller: Caller, job: Job) -> None:
+        """Trigger the runs, logged in as the caller. One that is there already is this job's: it has its name.
+
+        :raises ForbiddenError: when Airflow does not let the caller; nothing was started then.
+        :raises ConflictError: when a run would not begin; nothing was started then.
+        """
+        of_dag: dict[str, list[TableIdentifier]] = defaultdict(list)
+        for refresh in job.refreshes:
+            of_dag[self.workflow_of(workspace, refresh.table)].append(refresh.table)
+        token = caller.user.token
+        if token is None:
+            raise ForbiddenError("A refresh needs a login of its own; send a token of Airflow's as Authorization: Bearer.")
+        with airflow_as(token, self.airflow) as airflow:
+            confs = {dag_id: _conf(airflow, dag_id, tables, job.wish) for dag_id, tables in of_dag.items()}
+            for number, (dag_id, conf) in enumerate(confs.items()):
+                cluster = {"clusterType": "airflow", "dagId": dag_id, "runId": _run_id(job)}
+                # First: when this process is killed in between, whoever looks finds the run.
+                for table in of_dag[dag_id]:
+                    workspace.ledger.change_job(job.id, table, cluster=cluster)
+                error = _trigger(airflow, dag_id, conf, job)
+                if error is not None and number == 0:
+                    raise error
+                became = WorkState.RUNNING if error is None else WorkState.FAILED
+                for table in of_dag[dag_id]:
+                    workspace.ledger.change_job(job.id, table, state=became, error=str(error) if error else None)
+
+    def look(self, workspace: Workspace, job: Job) -> None:
+        """Read what became of the runs. A run that Airflow does not have any more is lost."""
+        open_ones = [refresh for refresh in job.refreshes if refresh.cluster and not refresh.state.is_end]
+        if not open_ones:
+            return
+        runs = _runs(_run_id(job), {refresh.cluster["dagId"] for refresh in open_ones})
+        for refresh in open_ones:
+            run = runs.get(refresh.cluster["dagId"])
+            if run is not None:
+                _write(workspace, job, refresh, run)
+            elif refresh.state is WorkState.RUNNING:
+                error = "Airflow does not have its run any more."
+                workspace.ledger.change_job(job.id, refresh.table, state=WorkState.LOST, error=error)
+
+
+class _Task(NamedTuple):
+    token: str
+    state: str | None
+
+
+class _Run(NamedTuple):
+    """A run, and the current try of each of its tasks."""
+
+    has_ended: bool
+    tasks: dict[str, _Task]
+
+
+def _run_id(job: Job) -> str:
+    return f"rest__{job.id}"
+
+
+def _conf(airflow: AirflowApi, dag_id: str, tables: Collection[TableIdentifier], wish: RefreshWish) -> dict[str, Any]:
+    """What a run is triggered with, see :mod:`~airflow_dynamic_tables.operators.run_arguments`.
+
+    :raises ForbiddenError: when the caller may not look at the DAG.
+    :raises ConflictError: when a run of it would not begin.
+    """
+    with _refusals():
+        dag = airflow.dag(dag_id)
+        if dag is None or dag.is_stale:
+            raise ConflictError(f"Airflow has no DAG {dag_id}, or not any more; see its import errors.")
+        is_shared = airflow.refreshes(dag_id) > 1
+    if dag.is_paused:
+        raise ConflictError(f"DAG {dag_id} is paused, so a run of it would wait; unpause it, or resume the table, first.")
+    return {
+        **({"schedule_time": wish.schedule_time} if wish.schedule_time else {}),
+        **({"partition": wish.partition} if wish.partition else {}),
+        **({"full_refresh": True} if wish.full_refresh else {}),
+        **({"even_if_suspended": True} if wish.is_forced else {}),
+        **({PERIODIC: True} if wish.is_periodic else {}),
+        **({"tables": [str(table) for table in tables]} if is_shared else {}),
+    }
+
+
+def _trigger(airflow: AirflowApi, dag_id: str, conf: dict[str, Any], job: Job) -> ForbiddenError | ConflictError | None:
+    """Trigger a run; why Airflow does not. When nobody knows whether it did, whoever looks at the job finds out."""
+    try:
+        with _refusals(), suppress(SchedulerUnavailableError):
+            airflow.trigger(dag_id, conf, _run_id(job))
+    except (ForbiddenError, ConflictError) as error:
+        return error
+    return None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What Airflow says against the caller, as the gateway says it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ForbiddenError(str(error)) from error
+    except SchedulerError as error:
+        raise ConflictError(str(error)) from error
+
+
+def _runs(run_id: str, dag_ids: Collection[str]) -> dict[str, _Run]:
+    """The runs of that name, by their DAGs. From Airflow's database: whoever may look at a job may look at what became of it."""
+    runs = select(DagRun.dag_id, DagRun.state).where(DagRun.run_id == run_id, DagRun.dag_id.in_(dag_ids))
+    tasks = select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.id, TaskInstance.state).where(
+        TaskInstance.run_id == run_id, TaskInstance.dag_id.in_(dag_ids)
+    )
+    with create_session() as session:
+        found = {dag_id: _Run(state in ("success", "failed"), {}) for dag_id, state in session.execute(runs)}
+        for dag_id, task_id, token, state in session.execute(tasks):
+            if dag_id in found:  # else the run was made since the first look
+                found[dag_id].tasks[task_id] = _Task(str(token), state)
+    return found
+
+
+def _write(workspace: Workspace, job: Job, refresh: JobRefresh, run: _Run) -> None:
+    task = run.tasks.get(refresh.table.task_id) or run.tasks.get("refresh")
+    if task is None:
+        return
+    state = _ENDS.get(task.state or "", WorkState.LOST if run.has_ended else WorkState.RUNNING)
+    error = None
+    if state in (WorkState.FAILED, WorkState.LOST):
+        recorded = workspace.ledger.get_refresh(task.token)
+        error = recorded.error if recorded and recorded.error else f"Its task is {task.state}; the log in Airflow says why."
+    workspace.ledger.change_job(job.id, refresh.table, token=task.token, state=state, error=error)

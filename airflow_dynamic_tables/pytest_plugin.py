@@ -1,0 +1,137 @@
+"""Unit tests of queries as tests of pytest: a plugin that does nothing until somebody names definitions.
+
+Every run of pytest imports it, so it imports nothing else of this package before there is a test to collect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.core.mistakes import Mistake
+    from airflow_dynamic_tables.definitions.model import Definitions
+    from airflow_dynamic_tables.definitions.query_tests.model import QueryTest
+    from airflow_dynamic_tables.services.query_tests.judging import QueryTestResult
+
+    Loaded = tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]
+
+_OPTION = "--dynamic-tables"
+_SETTING = "dynamic_tables"
+_SUFFIXES = (".yaml", ".yml")
+
+_LOADED: pytest.StashKey[Loaded] = pytest.StashKey()
+_RESULTS: pytest.StashKey[dict[str, QueryTestResult]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option and the setting that name definitions; without them nothing of this is used."""
+    parser.getgroup("dynamic-tables").addoption(
+        _OPTION, metavar="PATH", help="run the unit tests of dynamic tables in this file or folder of definitions, too"
+    )
+    parser.addini(
+        _SETTING, "file or folder of definitions of dynamic tables, whose tests are collected where pytest looks for tests"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest look where the option says, unless it does or something in there was chosen."""
+    if config.getoption(_OPTION) and (definitions := _definitions(config)) is not None:
+        chosen = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+        if not any(definitions.is_relative_to(path) or path.is_relative_to(definitions) for path in chosen):
+            config.args.append(str(definitions))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The tests of a file of the definitions that were named."""
+    definitions = _definitions(parent.config)
+    if definitions is None or file_path.suffix not in _SUFFIXES or not file_path.resolve().is_relative_to(definitions):
+        return None
+    return QueryTestFile.from_parent(parent, path=file_path)
+
+
+class QueryTestFile(pytest.File):
+    """A file of definitions."""
+
+    def collect(self) -> Iterable[QueryTestItem]:
+        """Its tests; an error when they or the definitions have mistakes, for these may hide tests."""
+        _, tests, mistakes = _loaded(self.config)
+        own = [mistake for mistake in mistakes if mistake.path.resolve() == self.path.resolve()]
+        if own or (mistakes and "tests" in self.path.read_text(encoding="utf-8", errors="replace")):
+            raise self.CollectError("\n".join(map(str, own or mistakes)))
+        for test in tests:
+            place = test.at("name", "")
+            if place.path.resolve() == self.path.resolve():
+                yield QueryTestItem.from_parent(self, name=f"{test.table.identifier}[{test.name}]", test=test, line=place.line)
+
+
+class QueryTestItem(pytest.Item):
+    """One test. All that are chosen run together, when the first one does: in one Spark."""
+
+    def __init__(self, *, test: QueryTest, line: int, **others: Any) -> None:
+        super().__init__(**others)
+        self.test = test
+        self.line = line
+
+    def runtest(self) -> None:
+        """Look at the result.
+
+        :raises QueryTestFailedError: when the test did not pass.
+        """
+        result = _results(self)[self.test.full_name]
+        if result.verdict != "passed":
+            raise QueryTestFailedError(result)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What is different, as the command line prints it."""
+        if isinstance(excinfo.value, QueryTestFailedError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the test stands, counted from 0, and what it is called."""
+        return self.path, self.line - 1, self.name
+
+
+class QueryTestFailedError(Exception):
+    """A test did not pass."""
+
+    def __init__(self, result: QueryTestResult) -> None:
+        from airflow_dynamic_tables.cli.commands.query_tests.reports import told
+
+        super().__init__("\n".join(told(result)))
+
+
+def _definitions(config: pytest.Config) -> Path | None:
+    """The definitions that were named: by the option, from where pytest was called, or by the setting, from its file."""
+    if named := config.getoption(_OPTION):
+        return Path(config.invocation_params.dir, str(named)).resolve()
+    setting = config.getini(_SETTING)
+    return Path(config.rootpath, str(setting)).resolve() if setting else None
+
+
+def _loaded(config: pytest.Config) -> Loaded:
+    """Definitions and tests, read once."""
+    from airflow_dynamic_tables.services.project import open_project
+    from airflow_dynamic_tables.services.query_tests.loading import load_tests
+
+    if _LOADED not in config.stash:
+        config.stash[_LOADED] = load_tests(open_project(str(_definitions(config))))
+    return config.stash[_LOADED]
+
+
+def _results(item: QueryTestItem) -> dict[str, QueryTestResult]:
+    """The results of all chosen tests, which are run once."""
+    from airflow_dynamic_tables.cli.commands.query_tests.running import results_without_arguments
+
+    config = item.config
+    definitions_path = _definitions(config)
+    if _RESULTS not in config.stash and definitions_path is not None:
+        definitions, _, _ = _loaded(config)
+        tests = [chosen.test for chosen in item.session.items if isinstance(chosen, QueryTestItem)]
+        results = results_without_arguments(definitions_path, definitions, tests)
+        config.stash[_RESULTS] = {result.full_name: result for result in results}
+    return config.stash[_RESULTS]

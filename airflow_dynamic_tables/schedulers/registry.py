@@ -1,0 +1,61 @@
+"""Which class is which scheduler: ours, and those that an installed package brings by an entry point."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from airflow_dynamic_tables.clients.connections import Connections
+from airflow_dynamic_tables.core.mistakes import did_you_mean, shown
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
+
+ENTRY_POINTS = "airflow_dynamic_tables.schedulers"
+"""The group of entry points: the name of a scheduler, and the :class:`WorkflowScheduler` that it is."""
+
+DEFAULT_SCHEDULER = "airflow"
+
+_OURS = {
+    "airflow": "airflow_dynamic_tables.schedulers.airflow:AirflowScheduler",
+    "dolphinscheduler": "airflow_dynamic_tables.schedulers.dolphinscheduler.scheduler:DolphinScheduler",
+}
+"""Each is imported when it is first used, for a client of HTTP takes long to import."""
+
+
+def open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
+    """The scheduler of that name, to be used as a context manager; connects to nothing yet.
+
+    :raises ConfigurationError: when there is none, when two packages bring it, or when its connection is missing or wrong.
+    """
+    return _class_of(name).from_connections(connections)
+
+
+def known_schedulers() -> tuple[str, ...]:
+    """The names of all schedulers, sorted."""
+    return tuple(sorted({*_OURS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))}))
+
+
+def _class_of(name: str) -> type[WorkflowScheduler]:
+    if name in _OURS:
+        module, _, class_name = _OURS[name].partition(":")
+        return cast(type[WorkflowScheduler], getattr(import_module(module), class_name))
+    brought = [entry for entry in entry_points(group=ENTRY_POINTS) if entry.name == name]
+    if not brought:
+        known = known_schedulers()
+        hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+        raise ConfigurationError(f"Nobody brings a scheduler {shown(name)}{hint}.")
+    if len({entry.value for entry in brought}) > 1:
+        values = " and ".join(sorted(entry.value for entry in brought))
+        raise ConfigurationError(f"Scheduler {shown(name)} is brought twice, by {values}; uninstall one of the packages.")
+    return _loaded(brought[0])
+
+
+def _loaded(entry: EntryPoint) -> type[WorkflowScheduler]:
+    try:
+        scheduler = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"Scheduler {entry.name} cannot be imported from {entry.value}: {error}") from error
+    if not (isinstance(scheduler, type) and issubclass(scheduler, WorkflowScheduler)):
+        raise ConfigurationError(f"Scheduler {entry.name} is {entry.value}, which is no WorkflowScheduler.")
+    return scheduler

@@ -1,0 +1,93 @@
+"""Dropping: a dynamic table goes from its catalog, with all its versions; its history stays, its files may."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.services.changing import purging
+from airflow_dynamic_tables.services.changing.holding import held
+from airflow_dynamic_tables.services.stages.leases import check_gone
+from airflow_dynamic_tables.services.tables.workflows import delete_workflow
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A table that was dropped.
+
+    ``folder`` is where its files stay, if it had any. With ``is_still_read`` its format finds rows and columns in that folder
+    without the catalog, so that a table made anew under the name has them again. ``purged`` are the files that were deleted.
+    """
+
+    table: TableIdentifier
+    folder: str | None
+    is_still_read: bool
+    purged: Deleted = field(default_factory=Deleted)
+
+
+def check_droppable(workspace: Workspace, identifier: TableIdentifier) -> LakeTable:
+    """Check that a table may be dropped now.
+
+    :raises TableNotFoundError: when the catalog has no such dynamic table.
+    :raises ConflictError: while somebody refreshes it, or has to decide over what is in quarantine.
+    """
+    entry = workspace.dynamic_table(identifier)
+    for stage in workspace.ledger.list_stages(identifier):
+        if stage.state is StageState.QUARANTINED:
+            todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
+            raise ConflictError(f"A refresh of {identifier} is in quarantine; decide over it first: {todo}.")
+        check_gone(workspace, stage)
+    return workspace.table(identifier, entry.format)
+
+
+def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped | None:
+    """As :func:`drop`; a table that is not there is no error, but what is there and no dynamic table is one.
+
+    :return: ``None`` when there was none.
+    """
+    exists = workspace.catalog(identifier.catalog).table_exists(identifier.path)
+    return drop(workspace, identifier, purge=purge) if exists else None
+
+
+def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
+    """Drop a dynamic table. A refresh that begins meanwhile is refused by its commit, as of any table that is gone.
+
+    :param purge: also delete its files; what a kill leaves of them stays in the folder, which the log has named.
+    :raises TableNotFoundError: as of :func:`check_droppable`.
+    :raises SchedulerError: when another scheduler than Airflow has its workflow, and does not delete it: nothing is dropped.
+    :raises ConflictError: as of :func:`check_droppable`; and when another installation has files of it that should be purged.
+    :raises ConfigurationError: when the files that should be purged may not be its own; nothing is dropped then.
+    """
+    table = check_droppable(workspace, identifier)
+    if purge:
+        return _purged(workspace, identifier, table)
+    folder = table.folder()
+    _forget(workspace, identifier)
+    return Dropped(identifier, folder, is_still_read=table.layout() is not None)
+
+
+def _purged(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> Dropped:
+    """Drop a table with its files, while nobody can make it anew: where a name says where files are, those would go, too."""
+    entry = workspace.dynamic_table(identifier)
+    folder = purging.folder_to_purge(workspace, identifier, table)
+    with held(workspace, identifier, entry.format, "drop"):
+        if folder is not None:
+            log.info("%s is dropped, and then %s with everything in it.", identifier, folder)  # what a kill leaves is found by it
+        _forget(workspace, identifier)
+        deleted = purging.purge(folder) if folder is not None else Deleted()
+    return Dropped(identifier, None, is_still_read=False, purged=deleted)
+
+
+def _forget(workspace: Workspace, identifier: TableIdentifier) -> None:
+    delete_workflow(workspace, identifier)
+    # First: what a kill left of them would count against a table that is made anew by this name.
+    workspace.ledger.forget_failures(identifier)
+    workspace.catalog(identifier.catalog).drop_table(identifier.path)

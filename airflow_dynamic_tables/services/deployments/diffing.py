@@ -1,0 +1,213 @@
+"""Differences between what is declared and what is deployed: a call for each database, and a look at each table that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.tables.schema import TableLayout
+from airflow_dynamic_tables.definitions.lineage.columns import ALL, Touched, changed_columns
+from airflow_dynamic_tables.definitions.lineage.names import former_name
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, SchemaEvolutionError
+from airflow_dynamic_tables.services.deployments import comparing
+from airflow_dynamic_tables.services.deployments.deployed import Deployed
+from airflow_dynamic_tables.services.deployments.touching import Downstream
+from airflow_dynamic_tables.services.deployments.values import Change, Cost, Difference, FieldChange
+from airflow_dynamic_tables.services.tables.lifecycle import ROWS_BEFORE, check_format
+from airflow_dynamic_tables.services.tables.owners import (
+    Deployment,
+    claimed,
+    deployed_by,
+    is_declared_elsewhere,
+    own_deployment,
+    rival,
+)
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_NEXT = {
+    Change.NEW: "apply registers it, its first refresh makes the rows",
+    Change.METADATA: "apply writes it into the catalog, without Spark",
+    Change.COLUMNS: "apply registers it, each refresh fills the new columns of what it replaces; apply --refresh all",
+    Change.DATA: "apply registers it, each refresh makes the rows of what it replaces; apply --refresh all",
+    Change.REBUILD: "apply --refresh makes it anew beside the old rows, and swaps them in one step",
+    Change.REMOVED: "it keeps its rows, which nobody refreshes, until dynamic-tables drop",
+}
+"""What applying a change does, and what is left."""
+
+_IN_NO_STEP = "nothing does it in one step: drop the table first, or declare the new one by another name"
+"""What is left when the table cannot be made anew where it is."""
+
+
+def differences(
+    workspace: Workspace, definitions: Definitions, tables: Sequence[DynamicTable] | None = None, *, is_complete: bool = True
+) -> list[Difference]:
+    """How every table differs from what is deployed, parents before children; then those that nobody declares any more.
+
+    A catalog that cannot be asked hides no table of another one.
+
+    :param tables: only these, and each table itself is looked at, which others may have altered; nothing is said then of tables
+        that nobody declares.
+    :param is_complete: whether these are all definitions: when some have mistakes, nobody knows which tables those declare.
+    """
+    look = _Look(workspace, definitions, is_thorough=tables is not None)
+    found = [look.at(table) for table in (definitions.topological() if tables is None else tables)]
+    return [*found, *look.removed()] if tables is None and is_complete else found
+
+
+def no_longer_declared(workspace: Workspace, definitions: Definitions, root: Path) -> list[TableIdentifier]:
+    """The tables that this installation, or nobody knows which one, deployed and that nobody declares any more; sorted.
+
+    A catalog that cannot be asked hides no table of another one.
+
+    :param definitions: all those of the installation, without a mistake that hides one.
+    :param root: their file or folder. A table whose file is elsewhere and still names it is declared by other definitions.
+    """
+    look = _Look(workspace, definitions, is_thorough=False)
+    for table in definitions.tables.values():
+        with suppress(CatalogError, ConfigurationError):
+            look.entry(table)
+    return [one for one, owner in look.undeclared() if owner is None or not is_declared_elsewhere(owner, one, root)]
+
+
+class _Look:
+    """One look at what is deployed."""
+
+    def __init__(self, workspace: Workspace, definitions: Definitions, *, is_thorough: bool) -> None:
+        self._workspace = workspace
+        self._is_thorough = is_thorough
+        self._definitions = definitions
+        self._deployed = Deployed(workspace)
+        self._downstream = Downstream(definitions)
+        self._followed: set[TableIdentifier] = set()
+        """Former names of tables, which are deployed by these."""
+
+    @cached_property
+    def _installation(self) -> str:
+        return self._workspace.ledger.installation()
+
+    @cached_property
+    def _restored(self) -> frozenset[TableIdentifier]:
+        """Tables whose version a rollback made, maybe with columns that the definition does not have."""
+        tables = self._definitions.tables.values()
+        names = {name for table in tables for name in (table.identifier, former_name(table)) if name is not None}
+        latest = self._workspace.ledger.latest(names)
+        return frozenset(name for name, last in latest.items() if last.action == RefreshAction.ROLLBACK)
+
+    def at(self, table: DynamicTable) -> Difference:
+        """How a table differs."""
+        place = f"{table.path}:{table.line}"
+        try:
+            entry, here = self.entry(table)
+            if entry is None:
+                return self._said(Difference(table.identifier, Change.NEW, place))
+            found = self._compared(entry, table, here)
+        except (CatalogError, ConfigurationError) as error:
+            return Difference(table.identifier, Change.UNKNOWN, place, reason=str(error))
+        own = own_deployment(self._installation, table)
+        other = rival(entry, table, own)
+        told = None if other is None else claimed(table.identifier, other, own)
+        return self._said(replace(found, place=place, claimed=told))
+
+    def entry(self, table: DynamicTable) -> tuple[CatalogDynamicTable | None, TableIdentifier]:
+        """What is deployed of a table, by its name or by its former one, and that name."""
+        entry = self._deployed.entry(table.identifier)
+        former = former_name(table) if entry is None else None
+        if former is None or (followed := self._deployed.entry(former)) is None:
+            return entry, table.identifier
+        self._followed.add(former)
+        return followed, former
+
+    def removed(self) -> Iterator[Difference]:
+        """See :meth:`undeclared`."""
+        for identifier, owner in self.undeclared():
+            reason = f"it was deployed from {owner.file}" if owner is not None else None
+            yield self._said(Difference(identifier, Change.REMOVED, reason=reason))
+
+    def undeclared(self) -> Iterator[tuple[TableIdentifier, Deployment | None]]:
+        """The tables that this installation, or nobody knows which one, deployed and that nobody declares any more; and who
+        deployed them. The declared ones were looked at before.
+        """
+        declared = self._definitions.tables
+        catalogs = {name.catalog for name in declared} | set(self._workspace.catalogs.names())
+        for identifier, entry in self._deployed.everything(catalogs):
+            owner = deployed_by(entry.definition)
+            is_ours = owner is None or owner.installation == self._installation
+            if is_ours and identifier not in declared and identifier not in self._followed:
+                yield identifier, owner
+
+    def _said(self, found: Difference) -> Difference:
+        return replace(found, next=_NEXT.get(found.change) if found.is_possible else _IN_NO_STEP)
+
+    def _compared(self, entry: CatalogDynamicTable, table: DynamicTable, here: TableIdentifier) -> Difference:
+        """How a table differs from what is deployed, by whatever name."""
+        changed = comparing.changed_fields(entry, table)
+        deciding = comparing.other_rows(entry, table, changed) if changed else ()
+        unmade = not deciding and self._is_unmade(entry, here)
+        same = Difference(
+            table.identifier,
+            Change.METADATA if changed else Change.UNCHANGED,
+            fields=changed,
+            query=comparing.query_difference(entry, table) if changed else "",
+            reason=f"it is renamed from {here}, with its data" if here != table.identifier else None,
+        )
+        if not deciding and not unmade and not self._is_thorough and here not in self._restored:
+            return same
+        layout = self._workspace.table(here, entry.format).layout()
+        if layout is None:
+            return same  # it has no rows yet
+        change, obstacle = self._fitted(layout, entry, table, here)
+        if change is not Change.REBUILD and not deciding and not unmade:
+            return same
+        why = f"{', '.join(deciding)} changed" if deciding else "it is registered, no refresh has made its rows since"
+        columns = comparing.column_changes(layout, entry, table)
+        touched = _touched(entry, table, changed, deciding)
+        gone = frozenset(column.name.lower() for column in columns if column.deployed is not None)
+        return replace(
+            same,
+            change=change,
+            reason=obstacle or why,
+            is_possible=change is not Change.REBUILD or comparing.can_be_made_anew(layout, entry, table),
+            columns=columns,
+            downstream=self._downstream.of(table.identifier, None if touched is None else touched | gone),
+            cost=self._cost(here),
+        )
+
+    def _fitted(
+        self, layout: TableLayout, entry: CatalogDynamicTable, table: DynamicTable, here: TableIdentifier
+    ) -> tuple[Change, str | None]:
+        """See :func:`comparing.fitted`; another format does not fit, either."""
+        try:
+            check_format(self._workspace, here, entry.format, table.format)
+        except SchemaEvolutionError as error:
+            return Change.REBUILD, str(error)
+        return comparing.fitted(layout, entry, table)
+
+    def _is_unmade(self, entry: CatalogDynamicTable, here: TableIdentifier) -> bool:
+        """Whether the definition was registered, and the table still has the version that it had then."""
+        before = (entry.definition or {}).get(ROWS_BEFORE)
+        if before is None:
+            return False
+        now = self._workspace.readable(here.catalog).get_table(here.path)
+        return isinstance(now, CatalogDynamicTable) and now.snapshot == before
+
+    def _cost(self, identifier: TableIdentifier) -> Cost:
+        catalog = self._workspace.readable(identifier.catalog)
+        statistics = catalog.get_table_statistics(identifier.path)
+        entry = catalog.get_table(identifier.path)
+        is_partitioned = isinstance(entry, CatalogDynamicTable) and entry.is_partitioned
+        partitions = len(catalog.list_partitions(identifier.path)) if is_partitioned else None
+        return Cost(statistics.rows, statistics.bytes, statistics.files, partitions)
+
+
+def _touched(entry: CatalogDynamicTable, table: DynamicTable, changed: Iterable[FieldChange], deciding: Sequence[str]) -> Touched:
+    """The columns of a table that may have other values; all of them, unless only its query changed."""
+    if not changed or deciding != (comparing.THE_QUERY,):
+        return ALL
+    return changed_columns(entry.expanded_query, table.expanded_query)

@@ -1,0 +1,71 @@
+"""Recovering: what a kill left halfway of one table is brought to its end now, and what only people can decide is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError
+from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.maintenance.sweeping import end_abandoned
+from airflow_dynamic_tables.services.tables.lifecycle import finish_rename, refresh_handler
+from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What became of a table.
+
+    ``completed`` and ``aborted`` are the tokens of refreshes that turned out to have landed, and of those that surely did not.
+    ``renamed_from`` is the name of which something followed only now. ``left`` says of what is still unfinished why, and what
+    to do.
+    """
+
+    table: TableIdentifier
+    state: JobState
+    completed: tuple[str, ...] = ()
+    aborted: tuple[str, ...] = ()
+    renamed_from: str = ""
+    left: tuple[str, ...] = ()
+
+
+def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
+    """Finish a rename, and end every refresh of a table whose owner is gone. Idempotent; living refreshes are not touched.
+
+    The next refresh and the maintenance do the same; this does not wait for them.
+
+    :raises TableNotFoundError: when the catalog has no such dynamic table.
+    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.tables.lifecycle.finish_rename`.
+    """
+    handler = refresh_handler(workspace, identifier)
+    if handler is None:
+        raise TableNotFoundError(f"{identifier} is no dynamic table.")
+    if handler.renamed_from:
+        finish_rename(workspace, identifier)
+    ended: dict[StageState, list[str]] = {StageState.COMMITTED: [], StageState.ABORTED: []}
+    left = []
+    for stage in workspace.ledger.list_stages(identifier):
+        try:
+            state = end_abandoned(workspace, stage)
+        except (DynamicTableError, OSError) as error:
+            left.append(f"Refresh {stage.token} cannot be ended now: {error}")
+            continue
+        if state is None:
+            left.append(_why_left(stage))
+        else:
+            ended[state].append(stage.token)
+    note_undone(workspace, identifier, workspace.table(identifier))
+    completed, aborted = (tuple(tokens) for tokens in ended.values())
+    return Recovered(identifier, handler.job_state, completed, aborted, handler.renamed_from, tuple(left))
+
+
+def _why_left(stage: Stage) -> str:
+    if stage.state is StageState.QUARANTINED:
+        todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
+        return f"Refresh {stage.token} is in quarantine; decide over it: {todo}."
+    return (
+        f"Refresh {stage.token} of {stage.owner} is at work since {stage.opened_at.isoformat()}; if it is not, it can be ended "
+        f"after {stage.lease_until.isoformat()}."
+    )

@@ -1,0 +1,36 @@
+"""The definitions of a project with their unit tests. Imports no catalog, so that whoever only checks them is fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from airflow_dynamic_tables.clients.spark_parser import SparkParser
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.definitions.cache import Cache
+from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
+from airflow_dynamic_tables.definitions.query_tests.model import QueryTest
+from airflow_dynamic_tables.definitions.query_tests.reading import load_query_tests
+from airflow_dynamic_tables.services.project import Project
+
+
+def load_tests(
+    project: Project, spark: SparkParser | None = None
+) -> tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]:
+    """The definitions of a project, their tests without a mistake, and the mistakes of both.
+
+    :param spark: decides what is SQL; without it, what we can read is.
+    :raises ConfigurationError: when Spark's parser does not answer.
+    """
+    cache = Cache.of_user()
+    read = cache.analyse if spark is None else partial(cache.analyse_with, spark)
+
+    def analyse(query: str) -> Analysis:
+        analysis = read(query)
+        return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, project.conventions.allowed)))
+
+    definitions, broken = load_sound_definitions(project.path, conventions=project.conventions, cache=cache, spark=spark)
+    tests, mistakes = load_query_tests(project.path, definitions, broken, analyse)
+    return definitions, tests, tuple(sorted((*broken, *mistakes)))

@@ -1,0 +1,112 @@
+"""The workflow of a table at its scheduler: made, suspended, resumed and deleted with the table.
+
+Airflow's DAGs come and go with the definitions, so that there only pausing is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.normalised import restored
+from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
+from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
+from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
+from airflow_dynamic_tables.services.tables.lifecycle import job_detail, scheduler_of
+from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+
+
+def suspend_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
+    """Have the scheduler begin no refresh of a suspended table any more, as far as it can be reached.
+
+    :return: what became of the workflow, as a sentence.
+    """
+    entry = workspace.dynamic_table(identifier)
+    return _asked(workspace, entry, "suspended", lambda scheduler, handler: scheduler.suspend(handler))
+
+
+def resume_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
+    """Have the scheduler begin refreshes of a table again, as far as it can be reached.
+
+    :return: what became of the workflow, as a sentence.
+    """
+    entry = workspace.dynamic_table(identifier)
+    definition = entry.definition
+    if scheduler_of(entry) == DEFAULT_SCHEDULER or definition is None:
+        return _asked(workspace, entry, "resumed", lambda scheduler, handler: scheduler.resume(handler))
+    # Its definition may have changed meanwhile, and somebody may have taken the workflow away.
+    return _asked(workspace, entry, "resumed", lambda scheduler, _: _made(workspace, restored(definition), scheduler))
+
+
+def schedule_workflow(workspace: Workspace, table: DynamicTable) -> str:
+    """Have a registered table refreshed by its scheduler from now on, as its definition says. Idempotent.
+
+    The workflow that another scheduler has of it, or this one by an earlier name, is deleted. A suspended table gets none until
+    it is resumed.
+
+    :return: what became of the workflow, as a sentence; empty when nothing was to be done.
+    :raises SchedulerError: when a scheduler cannot be reached, or says no.
+    :raises ConfigurationError: when there is no such scheduler, or it does not let us in.
+    """
+    entry = workspace.dynamic_table(table.identifier)
+    wanted = job_detail(table)
+    if any(entry.refresh_handler.job_detail.get(key) != wanted[key] for key in ("schedulerType", "workflowId")):
+        delete_workflow(workspace, table.identifier)
+        _keep(workspace, table.identifier, wanted)
+    if wanted["schedulerType"] == DEFAULT_SCHEDULER or entry.refresh_handler.job_state is JobState.SUSPENDED:
+        return ""
+    with workspace.scheduler(wanted["schedulerType"]) as scheduler:
+        return _made(workspace, table, scheduler).told
+
+
+def delete_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
+    """Take away the workflow of a table that is to be dropped.
+
+    :return: what became of the workflow, as a sentence; empty when nothing was to be done.
+    :raises SchedulerError: when the scheduler cannot be reached, or says no.
+    :raises ConfigurationError: when there is no such scheduler, or it does not let us in.
+    """
+    entry = workspace.dynamic_table(identifier)
+    if scheduler_of(entry) == DEFAULT_SCHEDULER:
+        return ""
+    with workspace.scheduler(scheduler_of(entry)) as scheduler:
+        return scheduler.delete(_handler(entry)).told
+
+
+def _asked(
+    workspace: Workspace, entry: CatalogDynamicTable, done: str, ask: Callable[[WorkflowScheduler, Handler], Outcome]
+) -> str:
+    try:
+        with workspace.scheduler(scheduler_of(entry)) as scheduler:
+            return ask(scheduler, _handler(entry)).told
+    except (SchedulerError, ConfigurationError) as error:
+        workflow = entry.refresh_handler.job_detail.get("workflowId", "")
+        return f"The workflow {workflow} of {scheduler_of(entry)} was not {done}: {error}"
+
+
+def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> Outcome:
+    """Make the workflow of a table, and keep with the table how to find it again."""
+    if table.cron is None:
+        raise ConfigurationError(f"{table.identifier} has no schedule, so {table.scheduler} cannot have it refreshed.")
+    workflow = Workflow(table.identifier, table.workflow_id, table.cron, table.timezone)
+    outcome = scheduler.create(workflow)
+    _keep(workspace, table.identifier, outcome.handler)
+    return outcome
+
+
+def _keep(workspace: Workspace, identifier: TableIdentifier, detail: Mapping[str, str]) -> None:
+    def changed(now: AnyTable) -> CatalogDynamicTable:
+        entry = as_dynamic(identifier, now)
+        before = entry.refresh_handler
+        handler = replace(before, job_detail=detail).in_state(before.job_state, before.suspended_because)
+        return replace(entry, refresh_handler=handler)
+
+    workspace.catalog(identifier.catalog).change_table(identifier.path, changed)
+
+
+def _handler(entry: CatalogDynamicTable) -> Handler:
+    """What the scheduler knows of the workflow; that the table is suspended is not its affair."""
+    return entry.refresh_handler.in_state(JobState.RUNNING).job_detail

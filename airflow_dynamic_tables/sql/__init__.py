@@ -1,0 +1,1 @@
+"""Statements carried out: a session, and what each statement asks of the services. No terminal here."""

@@ -1,0 +1,98 @@
+"""Statements about databases, views and functions, and USE."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
+from airflow_dynamic_tables.core.identifiers import join_name
+from airflow_dynamic_tables.definitions.queries.text import analyse
+from airflow_dynamic_tables.definitions.statements.editing import edited
+from airflow_dynamic_tables.definitions.statements.parsing import Script
+from airflow_dynamic_tables.definitions.statements.values import (
+    CreateDatabase,
+    CreateFunction,
+    CreateView,
+    DropDatabase,
+    DropFunction,
+    DropView,
+    Group,
+    Piece,
+    Use,
+)
+from airflow_dynamic_tables.exceptions import AlreadyExistsError, DefinitionError
+from airflow_dynamic_tables.services.catalogs import databases, functions, views
+from airflow_dynamic_tables.sql.naming import full_names
+from airflow_dynamic_tables.sql.session import Answer, Session
+
+
+def use(session: Session, _: Script, statement: Use) -> Answer:
+    """``USE``."""
+    session.use(statement.catalog, statement.database)
+    return Answer.one(catalog=session.catalog, database=session.database)
+
+
+def create_database(session: Session, _: Script, statement: CreateDatabase) -> Answer:
+    """``CREATE DATABASE``."""
+    name = join_name(*session.database_named(statement.name))
+    value = CatalogDatabase(_text(statement.comment), _pairs(statement.options))
+    databases.create_database(session.workspace, name, value, ignore_if_exists=statement.if_not_exists)
+    return Answer.one(identifier=name, outcome="created")
+
+
+def drop_database(session: Session, _: Script, statement: DropDatabase) -> Answer:
+    """``DROP DATABASE``."""
+    name = join_name(*session.database_named(statement.name))
+    databases.drop_database(session.workspace, name, ignore_if_not_exists=statement.if_exists, cascade=statement.cascade)
+    return Answer.one(identifier=name, outcome="dropped")
+
+
+def create_view(session: Session, script: Script, statement: CreateView) -> Answer:
+    """``CREATE VIEW``: short names in its query are of the session.
+
+    :raises DefinitionError: with what is wrong with its query.
+    """
+    view = session.table(statement.name)
+    query = script.text[statement.query.start : statement.query.end]
+    if problems := analyse(query).problems:
+        raise DefinitionError(tuple(script.mistake(statement.query.start + each.offset, each.message) for each in problems))
+    named = edited(query, full_names(query, session.catalog, session.database))
+    try:
+        views.create_view(session.workspace, view, named, _text(statement.comment))
+    except AlreadyExistsError:
+        if not statement.if_not_exists:
+            raise
+        return Answer.one(identifier=str(view), outcome="exists")
+    return Answer.one(identifier=str(view), outcome="created")
+
+
+def drop_view(session: Session, _: Script, statement: DropView) -> Answer:
+    """``DROP VIEW``."""
+    name = views.drop_view(session.workspace, str(session.table(statement.name)), ignore_if_not_exists=statement.if_exists)
+    return Answer.one(identifier=name, outcome="dropped")
+
+
+def create_function(session: Session, _: Script, statement: CreateFunction) -> Answer:
+    """``CREATE FUNCTION``."""
+    name = str(session.table(statement.name))
+    function = CatalogFunction(statement.implementation.value, statement.language, _pairs(statement.options))
+    try:
+        functions.create_function(session.workspace, name, function)
+    except AlreadyExistsError:
+        if not statement.if_not_exists:
+            raise
+        return Answer.one(identifier=name, outcome="exists")
+    return Answer.one(identifier=name, outcome="created")
+
+
+def drop_function(session: Session, _: Script, statement: DropFunction) -> Answer:
+    """``DROP FUNCTION``."""
+    name = str(session.table(statement.name))
+    functions.drop_function(session.workspace, name, ignore_if_not_exists=statement.if_exists)
+    return Answer.one(identifier=name, outcome="dropped")
+
+
+def _text(piece: Piece | None) -> str | None:
+    return piece.value if piece else None
+
+
+def _pairs(options: Group | None) -> dict[str, str]:
+    return options.as_dict() if options else {}

@@ -1,0 +1,277 @@
+"""Statements that change what is declared: CREATE, the ALTERs of a declaration, RENAME and DROP of dynamic tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.statements.editing import Edit, altered, edited, renamed, without
+from airflow_dynamic_tables.definitions.statements.parsing import Script
+from airflow_dynamic_tables.definitions.statements.values import (
+    SQL_SUFFIX,
+    AlterDynamicTable,
+    AlterQuery,
+    CreateDynamicTable,
+    DropDynamicTable,
+    Piece,
+    RenameTo,
+    Statement,
+)
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    DefinitionError,
+    SchemaEvolutionError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from airflow_dynamic_tables.services.changing import dropping
+from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.renaming import rename
+from airflow_dynamic_tables.services.deployments.declaring import declaration_of, declared, decoded, new_declaration, tidied
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.files import FileChange
+from airflow_dynamic_tables.services.deployments.values import Change
+from airflow_dynamic_tables.sql.naming import full_names, offset_before
+from airflow_dynamic_tables.sql.session import Answer, Session
+
+
+def create_table(session: Session, script: Script, statement: CreateDynamicTable) -> Answer:
+    """``CREATE [OR ALTER] DYNAMIC TABLE``: declared in a file, then registered in its catalog.
+
+    :raises TableAlreadyExistsError: when the name is taken.
+    """
+    identifier = session.table(statement.name)
+    known = session.project.load()[0].tables.get(identifier)
+    exists = known is not None or is_deployed(session, identifier)
+    if exists and statement.if_not_exists:
+        return Answer.one(identifier=str(identifier), outcome="exists")
+    if exists and not statement.or_alter:
+        where = f"it is declared at {known.path}:{known.line}" if known else "its catalog has it"
+        raise TableAlreadyExistsError(f"{identifier} exists: {where}. CREATE OR ALTER makes it what the statement says.")
+    draft = declaration_draft(session, script, statement, known)
+    with draft.told(), declared(session.project, draft.change) as definitions:
+        return _registered(session, definitions, identifier)
+
+
+def alter_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> Answer:
+    """``ALTER DYNAMIC TABLE … SET … | RESET … | AS …``: the declaration changes, then what is registered.
+
+    :raises SchemaEvolutionError: when the table would have to be rebuilt.
+    """
+    identifier = session.table(statement.name)
+    change = altered_declaration(session, script, statement)
+    with told_at(script, statement), declared(session.project, change) as definitions:
+        return _registered(session, definitions, identifier)
+
+
+def altered_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> FileChange:
+    """What an ALTER of a declaration makes of its file.
+
+    :raises ConfigurationError: when the table is declared in YAML.
+    """
+    declaration = declaration_of(declared_table(session, session.table(statement.name)))
+    if not isinstance(statement, AlterQuery):
+        return declaration.changed_to(altered(declaration.text, declaration.statement, statement, script.text))
+    query = script.text[statement.query.start : statement.query.end]
+    text = edited(query, full_names(query, session.catalog, session.database))
+    named = replace(statement, query=Piece(text, 0, len(text)))
+    return declaration.changed_to(altered(declaration.text, declaration.statement, named, text))
+
+
+def rename_table(session: Session, script: Script, statement: RenameTo) -> Answer:
+    """``ALTER DYNAMIC TABLE … RENAME TO``: the declaration, rows, versions and history go along; the file keeps its name.
+
+    While the catalog does not have the new name, the declaration says the former one: after a kill the next refresh renames it.
+    """
+    old = session.table(statement.name)
+    new = TableIdentifier.completed(statement.new_name.parts, old.catalog, old.database)
+    declaration = declaration_of(declared_table(session, old))
+    if new in session.project.load()[0].tables or is_deployed(session, new):
+        raise TableAlreadyExistsError(f"{new} exists; choose another name.")
+    plain = declaration.changed_to(renamed(declaration.text, declaration.statement, new))
+    is_there = is_deployed(session, old)
+    if is_there and (old.catalog, old.database) != (new.catalog, new.database):
+        raise UnsupportedError(f"{old} cannot become {new}: a table is renamed within its database.")
+    former = declaration.changed_to(renamed(declaration.text, declaration.statement, new, old.table)) if is_there else plain
+    with told_at(script, statement), declared(session.project, former) as definitions:
+        if is_there:
+            rename(session.workspace, old, new)
+        register(session.workspace, sound_table(definitions, new))
+    tidied(session.project, FileChange(plain.path, former.after, plain.after))
+    return _renamed(old, new)
+
+
+def _renamed(old: TableIdentifier, new: TableIdentifier) -> Answer:
+    return Answer(("identifier", "outcome", "was"), ((str(new), "renamed", str(old)),))
+
+
+def drop_table(session: Session, script: Script, statement: DropDynamicTable) -> Answer:
+    """``DROP DYNAMIC TABLE``: taken out of its file of statements, then dropped from its catalog.
+
+    :raises TableNotFoundError: when there is none.
+    """
+    identifier = session.table(statement.name)
+    defined, mistakes = session.project.load()
+    known = defined.tables.get(identifier)
+    is_there = is_deployed(session, identifier)
+    if known is None and not is_there:
+        if statement.if_exists and not mistakes:
+            return _dropped(identifier, "did not exist", None)
+        raise unknown(identifier, mistakes)
+    if known is None or known.path.suffix != SQL_SUFFIX:
+        dropped = dropping.drop(session.workspace, identifier, purge=statement.purge)
+        stays = f"; declared at {known.path}:{known.line}, so its next refresh makes it anew" if known else ""
+        return _dropped(identifier, f"dropped{stays}", dropped)
+    declaration = declaration_of(known)
+    change = declaration.changed_to(without(declaration.text, declaration.statement))
+    with told_at(script, statement), declared(session.project, change):
+        return _dropped(
+            identifier, "dropped", dropping.drop(session.workspace, identifier, purge=statement.purge) if is_there else None
+        )
+
+
+def _dropped(identifier: TableIdentifier, outcome: str, dropped: dropping.Dropped | None) -> Answer:
+    return Answer(("identifier", "outcome", "files stay in"), ((str(identifier), outcome, dropped and dropped.folder),))
+
+
+def declared_table(session: Session, identifier: TableIdentifier) -> DynamicTable:
+    """The table that the definitions have under a name.
+
+    :raises TableNotFoundError: when they have none.
+    """
+    defined, mistakes = session.project.load()
+    table = defined.tables.get(identifier)
+    if table is not None:
+        return table
+    if not mistakes and is_deployed(session, identifier):
+        raise TableNotFoundError(
+            f"{identifier} is not declared any more, only its catalog has it: CREATE OR ALTER DYNAMIC TABLE declares it again."
+        )
+    raise unknown(identifier, mistakes)
+
+
+def unknown(identifier: TableIdentifier, mistakes: Sequence[Mistake]) -> TableNotFoundError:
+    """What is said of a table that is not among the sound definitions: with mistakes, nobody knows whether it is declared."""
+    if not mistakes:
+        return TableNotFoundError(f"There is no dynamic table {identifier}.")
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return TableNotFoundError(
+        f"The definitions have no {identifier} that is sound; look at their mistakes first: {mistakes[0]}{more}"
+    )
+
+
+def is_deployed(session: Session, identifier: TableIdentifier) -> bool:
+    """Whether its catalog has a dynamic table of that name.
+
+    :raises TableAlreadyExistsError: when it has something else of that name.
+    """
+    catalog = session.workspace.readable(identifier.catalog)
+    try:
+        entry = catalog.get_table(identifier.path)
+    except TableNotFoundError:
+        return False
+    if not isinstance(entry, CatalogDynamicTable):
+        raise TableAlreadyExistsError(f"{identifier} is there and is no dynamic table; choose another name.")
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A declaring statement that is put into a file: what changes there, where it begins in the file, and how it is changed.
+
+    In the file all names are full; ``edits`` have the offsets of the statement as it was said.
+    """
+
+    script: Script
+    statement: CreateDynamicTable
+    change: FileChange
+    begins: int
+    edits: tuple[Edit, ...]
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Tell mistakes of the file where the statement was said."""
+        try:
+            yield
+        except DefinitionError as error:
+            raise DefinitionError(tuple(map(self._as_said, error.mistakes))) from error
+
+    def _as_said(self, mistake: object) -> object:
+        if not isinstance(mistake, Mistake) or mistake.path != self.change.path:
+            return mistake
+        text = decoded(self.change.after or b"", self.change.path)
+        offset = sum(map(len, text.splitlines(keepends=True)[: mistake.line - 1])) + mistake.column - 1
+        within = offset_before(self.edits, offset - self.begins)
+        if not 0 <= within <= self.statement.end - self.statement.start:
+            return mistake
+        return self.script.mistake(self.statement.start + within, mistake.message)
+
+
+def declaration_draft(session: Session, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> Draft:
+    """What a declaring statement makes of the definitions.
+
+    :param known: what the definitions have under that name.
+    :raises ConfigurationError: when that is declared in YAML.
+    """
+    edits = tuple(_edits(session, script, statement))
+    text = edited(script.text[statement.start : statement.end], edits)
+    if known is None:
+        change = new_declaration(session.project, session.table(statement.name), text)
+        return Draft(script, statement, change, len(decoded(change.after or b"", change.path)) - len(text) - len(";\n"), edits)
+    declaration = declaration_of(known)
+    before = declaration.statement
+    change = declaration.changed_to(edited(declaration.text, [(before.start, before.end, text)]))
+    return Draft(script, statement, change, before.start, edits)
+
+
+def _edits(session: Session, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:
+    """What makes the names of a statement full, in offsets of the statement."""
+    begins = statement.start
+    yield statement.name.start - begins, statement.name.end - begins, str(session.table(statement.name))
+    query = statement.query
+    for start, end, new in full_names(script.text[query.start : query.end], session.catalog, session.database):
+        yield query.start - begins + start, query.start - begins + end, new
+
+
+def sound_table(definitions: Definitions, identifier: TableIdentifier) -> DynamicTable:
+    """A table that was just declared without a mistake.
+
+    :raises ConfigurationError: when mistakes that were there already keep it out of the definitions.
+    """
+    table = definitions.tables.get(identifier)
+    if table is None:
+        raise ConfigurationError(
+            f"{identifier} would be left out of the definitions, because of mistakes that they have already, in the defaults of "
+            "its folder or in what it reads; dynamic-tables validate tells them."
+        )
+    return table
+
+
+def _registered(session: Session, definitions: Definitions, identifier: TableIdentifier) -> Answer:
+    """Have the catalog know what is declared now.
+
+    :raises SchemaEvolutionError: when the table would have to be rebuilt.
+    """
+    table = sound_table(definitions, identifier)
+    (found,) = differences(session.workspace, definitions, [table])
+    if found.change is Change.REBUILD:
+        raise SchemaEvolutionError(
+            f"{identifier} would have to be rebuilt: {found.reason} A statement does not do that: change {table.path} by hand, "
+            "then say dynamic-tables apply --refresh."
+        )
+    return Answer.one(identifier=str(identifier), outcome=register(session.workspace, table).value)
+
+
+@contextmanager
+def told_at(script: Script, statement: Statement) -> Iterator[None]:
+    """Tell mistakes that a statement would make where it was said, besides where they would be."""
+    try:
+        yield
+    except DefinitionError as error:
+        raise DefinitionError(tuple(script.mistake(statement.start, f"then {wrong}") for wrong in error.mistakes)) from error

@@ -1,0 +1,70 @@
+"""Statements about the refreshes of a dynamic table: SUSPEND, RESUME, REFRESH."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
+from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.statements.parsing import Script
+from airflow_dynamic_tables.definitions.statements.values import Refresh, Resume, Suspend
+from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
+from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, latest_schedule_time, parse_partitions
+from airflow_dynamic_tables.sql.declarations import declared_table
+from airflow_dynamic_tables.sql.session import Answer, Session
+
+
+def suspend_table(session: Session, _: Script, statement: Suspend) -> Answer:
+    """``ALTER DYNAMIC TABLE … SUSPEND``."""
+    return _changed(suspend(session.workspace, session.table(statement.name), f"by a statement of {session.owner}"))
+
+
+def resume_table(session: Session, script: Script, statement: Resume) -> Answer:
+    """``ALTER DYNAMIC TABLE … RESUME``."""
+    if statement.options is not None:
+        message = "options of one resumption are not kept here; ALTER DYNAMIC TABLE … SET (…) changes those of the table"
+        raise DefinitionError((script.mistake(statement.options.start, message),))
+    return _changed(resume(session.workspace, session.table(statement.name)))
+
+
+def _changed(change: StateChange) -> Answer:
+    row = (str(change.table), change.before.value, change.now.value, change.reason or None, change.workflow or None)
+    return Answer(("identifier", "was", "is", "reason", "scheduler"), (row,))
+
+
+def refresh_table(session: Session, _: Script, statement: Refresh) -> Answer:
+    """``ALTER DYNAMIC TABLE … REFRESH [PARTITION (…)]``: one refresh, awaited."""
+    request = refresh_request(session, statement)
+    outcome = session.refresh(request)
+    name = str(request.table.identifier)
+    if isinstance(outcome, Skipped):
+        return Answer.one(identifier=name, outcome="skipped", version=None, reason=outcome.reason.text)
+    return Answer.one(identifier=name, outcome="refreshed", version=outcome.number, reason=None)
+
+
+def refresh_request(session: Session, statement: Refresh) -> RefreshRequest:
+    """What a statement wants refreshed, for the latest tick of the table."""
+    table = declared_table(session, session.table(statement.name))
+    token = str(uuid4())
+    return RefreshRequest(
+        table=table,
+        sources=session.project.load()[0].sources,
+        schedule_time=latest_schedule_time(table, session.workspace.now()),
+        token=token,
+        owner=f"{session.owner} (statement {token})",
+        partitions=_partitions(statement, table),
+        full_refresh=statement.partition is None,
+    )
+
+
+def _partitions(statement: Refresh, table: DynamicTable) -> PartitionSet | None:
+    if statement.partition is None:
+        return None
+    first = statement.partition.as_dict()
+    if statement.until is None:
+        return PartitionSet.of([first])
+    try:
+        return parse_partitions(f"{describe(first)}..{describe(statement.until.as_dict())}", table.formatters)
+    except ValueError as error:
+        raise ConfigurationError(f"PARTITION ... TO: {error}.") from error

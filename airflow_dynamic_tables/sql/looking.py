@@ -1,0 +1,220 @@
+"""Statements that look at something and change nothing: SHOW, DESCRIBE, EXPLAIN."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
+from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.normalised import normalised, restored
+from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
+from airflow_dynamic_tables.definitions.queries.text import analyse
+from airflow_dynamic_tables.definitions.statements.parsing import Script
+from airflow_dynamic_tables.definitions.statements.values import (
+    SQL_SUFFIX,
+    CreateDynamicTable,
+    Describe,
+    Explain,
+    Kind,
+    Query,
+    Refresh,
+    Show,
+    ShowCreate,
+)
+from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, NotFoundError, TableNotFoundError
+from airflow_dynamic_tables.redaction import without_secrets
+from airflow_dynamic_tables.services.catalogs import listing
+from airflow_dynamic_tables.services.deployments.declaring import checked, declaration_of
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.exporting import deployed_table
+from airflow_dynamic_tables.services.refresh.preview import preview
+from airflow_dynamic_tables.services.refresh.preview import statement as sql_of
+from airflow_dynamic_tables.services.refresh.requests import latest_schedule_time, requested_partitions
+from airflow_dynamic_tables.sql.declarations import altered_declaration, declaration_draft, declared_table, sound_table, told_at
+from airflow_dynamic_tables.sql.lifecycle import refresh_request
+from airflow_dynamic_tables.sql.reading import checked_select
+from airflow_dynamic_tables.sql.session import Answer, Session
+
+_COLUMNS = ("name", "type", "comment")
+
+
+def show(session: Session, _: Script, statement: Show) -> Answer:
+    """``SHOW DYNAMIC TABLES`` and likewise for other kinds."""
+    if statement.kind is Kind.DYNAMIC_TABLES:
+        return _dynamic_tables(session, statement)
+    names = _LISTED[statement.kind](session, statement)
+    return Answer((statement.kind.value.lower(),), tuple((name,) for name in names if _matches(statement, name)))
+
+
+def _dynamic_tables(session: Session, statement: Show) -> Answer:
+    """Those that are declared, and those that only their catalog has."""
+    catalog, database = session.database_named(statement.within)
+    defined = session.project.load()[0].tables
+    declared = {name.table: table for name, table in defined.items() if (name.catalog, name.database) == (catalog, database)}
+    try:
+        deployed = session.workspace.readable(catalog).get_dynamic_tables(database)
+    except DatabaseNotFoundError:
+        if not declared:
+            raise
+        deployed = {}
+    rows = []
+    for name in sorted({*declared, *deployed}):
+        if not _matches(statement, name):
+            continue
+        table, entry = declared.get(name), deployed.get(name)
+        mode = table.mode if table else entry.refresh_handler.actual_refresh_mode if entry else None
+        freshness = table.freshness.text if table else entry.freshness if entry else None
+        state = entry.refresh_handler.job_state if entry else None
+        where = f"{table.path}:{table.line}" if table else None
+        rows.append((name, mode and mode.value, freshness, state and state.value, where))
+    return Answer(("dynamic table", "refresh mode", "freshness", "state", "declared at"), tuple(rows))
+
+
+def _within(session: Session, statement: Show) -> str:
+    return join_name(*session.database_named(statement.within))
+
+
+def _last_parts(objects: Iterable[listing.ObjectSummary]) -> list[str]:
+    return [split_name(summary.identifier)[-1] for summary in objects]
+
+
+def _databases(session: Session, statement: Show) -> list[str]:
+    catalog = statement.within.parts[0] if statement.within else session.catalog
+    return _last_parts(listing.databases(session.workspace, catalog))
+
+
+def _catalogs(session: Session, _: Show) -> list[str]:
+    defined = session.project.load()[0]
+    mentioned = {name.catalog for name in (*defined.tables, *defined.sources)}
+    is_embedded = session.workspace.settings.catalogs_file is None
+    return [catalog.name for catalog in listing.catalogs(session.workspace, mentioned if is_embedded else ())]
+
+
+_LISTED: dict[Kind, Callable[[Session, Show], list[str]]] = {
+    Kind.TABLES: lambda session, said: _last_parts(listing.tables(session.workspace, _within(session, said))),
+    Kind.VIEWS: lambda session, said: _last_parts(listing.views(session.workspace, _within(session, said))),
+    Kind.FUNCTIONS: lambda session, said: _last_parts(listing.functions(session.workspace, _within(session, said))),
+    Kind.DATABASES: _databases,
+    Kind.CATALOGS: _catalogs,
+}
+
+
+def _matches(statement: Show, name: str) -> bool:
+    """Whether a name is among those that LIKE asks for."""
+    if statement.like is None:
+        return True
+    signs = {"%": ".*", "_": "."}
+    pattern = "".join(signs.get(sign) or re.escape(sign) for sign in statement.like.value)
+    return (re.fullmatch(pattern, name, re.DOTALL) is not None) is not statement.negated
+
+
+def show_create(session: Session, _: Script, statement: ShowCreate) -> Answer:
+    """``SHOW CREATE DYNAMIC TABLE``: as it is written in its file; else the statement that would declare the same.
+
+    :raises TableNotFoundError: when there is no such table, in the definitions or in its catalog.
+    """
+    identifier = session.table(statement.name)
+    table = session.project.load()[0].tables.get(identifier)
+    if table is not None and table.path.suffix == SQL_SUFFIX:
+        declaration = declaration_of(table)
+        text = without_secrets(f"{declaration.text[declaration.statement.start : declaration.statement.end]};")
+    elif table is not None:
+        text = statement_of(restored(normalised(table)))
+    else:
+        text = statement_of(deployed_table(session.workspace, identifier))
+    return Answer(("create dynamic table",), ((text,),))
+
+
+def describe(session: Session, _: Script, statement: Describe) -> Answer:
+    """``DESCRIBE [EXTENDED]``: columns, and with EXTENDED all that the catalog knows besides."""
+    identifier = session.table(statement.name)
+    try:
+        details = listing.describe(session.workspace, str(identifier))
+    except NotFoundError:
+        return _declared_columns(declared_table(session, identifier))
+    value = details.value
+    if isinstance(value, CatalogDatabase | CatalogFunction):
+        raise TableNotFoundError(f"{identifier} is a {details.kind}, and DESCRIBE shows tables and views.")
+    rows: list[tuple[str, str | None, str | None]] = [(column.name, column.type, column.comment) for column in value.columns]
+    if statement.extended:
+        rows.append(("# details", None, None))
+        said = {"identifier": identifier, "kind": details.kind, **output_fields(value), **(details.statistics or {})}
+        rows += [(name, _said(item), None) for name, item in said.items() if name not in ("columns", "definition")]
+    return Answer(_COLUMNS, tuple(rows))
+
+
+def output_fields(value: object) -> dict[str, object]:
+    """The fields of a value by their names."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+
+
+def _said(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, TableIdentifier):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return json.dumps(to_plain(value))
+    return json.dumps(value) if isinstance(value, dict | list | tuple) else str(value)
+
+
+def _declared_columns(table: DynamicTable) -> Answer:
+    """The columns of a table that no catalog has yet, as far as its query tells."""
+    analysis = analyse(table.expanded_query)
+    names = analysis.outputs or ()
+    types = analysis.types or (None,) * len(names)
+    rows = tuple((name or "?", kind, table.comments.get(name or "")) for name, kind in zip(names, types, strict=True))
+    return Answer(_COLUMNS, rows)
+
+
+def explain(session: Session, script: Script, statement: Explain) -> Answer:
+    """``EXPLAIN``: what a statement would do; it does nothing."""
+    explained = statement.explained
+    if isinstance(explained, Query):
+        selected = checked_select(script, explained.text)
+        return Answer.one(reads=str(session.table(selected.table)), how="its format, at the current version", rows=selected.limit)
+    if isinstance(explained, Refresh):
+        request = refresh_request(session, explained)
+        partitions = requested_partitions(request)
+        return _explained(request.table, partitions=str(partitions), statement=sql_of(request.table.expanded_query, partitions))
+    identifier = session.table(explained.name)
+    if isinstance(explained, CreateDynamicTable):
+        known = session.project.load()[0].tables.get(identifier)
+        draft = declaration_draft(session, script, explained, known)
+        with draft.told():
+            definitions = checked(session.project, draft.change)
+    else:
+        with told_at(script, explained):
+            definitions = checked(session.project, altered_declaration(session, script, explained))
+    return _planned(session, definitions, sound_table(definitions, identifier))
+
+
+def _planned(session: Session, definitions: Definitions, table: DynamicTable) -> Answer:
+    """What a table would be like, and what that is to what is deployed."""
+    (found,) = differences(session.workspace, definitions, [table])
+    planned = preview(table, latest_schedule_time(table, session.workspace.now()))
+    return _explained(
+        table,
+        cron=planned.cron,
+        partitions=str(planned.partitions),
+        upstream=", ".join(planned.upstream),
+        statement=planned.statement,
+        change=found.change.words,
+        because=found.reason,
+        downstream=", ".join(str(touched.table) for touched in found.downstream) or None,
+    )
+
+
+def _explained(table: DynamicTable, **more: str | None) -> Answer:
+    said = {
+        "identifier": str(table.identifier),
+        "refresh mode": f"{table.mode.value}: {table.mode_reason}",
+        "freshness": table.freshness.text,
+        **more,
+    }
+    return Answer(("property", "value"), tuple((name, value) for name, value in said.items() if value is not None))

@@ -1,0 +1,1 @@
+"""The REST gateway, asked over HTTP."""

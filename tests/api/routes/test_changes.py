@@ -1,0 +1,63 @@
+"""Changing tables over HTTP."""
+
+from __future__ import annotations
+
+import httpx
+
+from airflow_dynamic_tables.api.access import Right
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.services.project import open_project
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.workspace import utc_now
+from tests.support.gateway import Served
+from tests.support.pyarrow_job import write_numbers
+
+DAILY = "/v3/dynamic-tables/lake.sales.daily"
+
+
+def _register(gateway: Served) -> None:
+    tables = open_project(str(gateway.definitions)).load_all().tables
+    with gateway.workspace() as workspace:
+        create(workspace, tables[TableIdentifier("lake", "sales", "daily")])
+
+
+def test_a_table_is_suspended_and_resumed(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway)
+    for before in ("INITIALIZING", "SUSPENDED"):
+        change = client.post(f"{DAILY}/suspend", json={"reason": "moved"}).json()
+        assert (change["before"], change["now"], change["reason"]) == (before, "SUSPENDED", "moved")
+    assert client.get(DAILY).json()["suspendedBecause"] == "moved"
+    assert client.post("/v3/dynamic-tables/refresh", json={"tables": ["lake.sales.daily"], "isPeriodic": True}).status_code == 200
+    assert client.post(f"{DAILY}/resume", json={}).json()["now"] == "INITIALIZING"
+
+
+def test_a_table_is_dropped(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway)
+    assert client.post(f"{DAILY}/drop", json={}).json()["dropped"] is True
+    assert client.post(f"{DAILY}/drop", json={"ifExists": True}).json()["dropped"] is False
+    assert client.get(DAILY).json()["jobState"] is None
+
+
+def test_a_difference_names_what_it_touches_of_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:
+    file = gateway.definitions / "sales.yaml"
+    text = """
+defaults: {catalog: lake, database: sales}
+dynamic_tables:
+- {name: numbers, freshness: 1 hour, query: SELECT 1 AS x}
+- {name: reader, freshness: 1 hour, query: SELECT x FROM numbers}
+"""
+    file.write_text(text)
+    (numbers, _) = open_project(str(gateway.definitions)).load_all().topological()
+    with gateway.workspace() as workspace:
+        run(workspace, RefreshRequest(numbers, {}, utc_now(), "t1", "a test"), write_numbers)
+    file.write_text(text.replace("1 AS x", "2 AS x"))
+    found = client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()
+    assert (found["change"], [one["table"] for one in found["downstream"]]) == ("DATA", ["lake.sales.reader"])
+    gateway.rights.refused.add(("ann", Right.READ, "reader"))
+    assert client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()["downstream"] == []
+    (version,) = client.get("/v3/dynamic-tables/lake.sales.numbers/versions").json()["versions"]
+    assert (version["number"], version["token"]) == (1, "t1")
+    table = client.get("/v3/dynamic-tables/lake.sales.numbers").json()
+    assert (table["version"], table["columns"]) == (1, [{"name": "x", "type": "bigint", "comment": None}])

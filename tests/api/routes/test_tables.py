@@ -1,0 +1,127 @@
+"""Looking at tables over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from airflow_dynamic_tables.api.access import Right
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.project import open_project
+from airflow_dynamic_tables.services.tables.lifecycle import create
+from tests.support.gateway import Served
+
+NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
+DAILY = TableIdentifier("lake", "sales", "daily")
+REFRESH = Refresh(
+    token="t1",
+    table=DAILY,
+    action=RefreshAction.PARTITIONS,
+    reason="scheduled",
+    state=RefreshState.SUCCEEDED,
+    schedule_time=NOON,
+    started_at=NOON,
+    data_timestamp=NOON,
+    version=1,
+    partitions=PartitionSet.of([{"ds": "2024-01-01"}]),
+)
+
+
+def _register(gateway: Served, *names: str) -> None:
+    defined = open_project(str(gateway.definitions)).load_all()
+    with gateway.workspace() as workspace:
+        for name in names:
+            create(workspace, defined.tables[TableIdentifier("lake", "sales", name)])
+
+
+def _names(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [table["identifier"].removeprefix("lake.sales.") for table in answer.json()["tables"]]
+
+
+def test_tables_are_listed_whether_declared_or_deployed(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily", "alone")
+    text = (gateway.definitions / "sales.yaml").read_text()
+    (gateway.definitions / "sales.yaml").write_text(text[: text.index("  - name: alone")])
+    page = client.get("/v3/dynamic-tables").json()
+    assert page["next"] is None
+    assert [(table["identifier"], table["defined"], table["jobState"]) for table in page["tables"]] == [
+        ("lake.sales.alone", False, "INITIALIZING"),
+        ("lake.sales.daily", True, "INITIALIZING"),
+        ("lake.sales.monthly", True, None),
+    ]
+
+
+def test_the_list_tells_of_the_last_version_and_the_last_refresh(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily")
+    with gateway.workspace() as workspace:
+        workspace.ledger.record(REFRESH)
+        failed = {"token": "t2", "state": RefreshState.FAILED, "error": "no", "version": None, "data_timestamp": None}
+        later = {**{name: getattr(REFRESH, name) for name in REFRESH.__slots__}, **failed, "started_at": NOON + timedelta(1)}
+        workspace.ledger.record(Refresh(**later))
+    table = client.get("/v3/dynamic-tables", params={"name": "DAILY"}).json()["tables"][0]
+    assert (table["version"], table["dataTimestamp"]) == (1, "2024-01-02T12:00:00Z")
+    assert (table["lastRefresh"], table["lastError"], table["late"]) == ("FAILED", "no", True)
+
+
+def test_pages_and_filters(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily")
+    first = client.get("/v3/dynamic-tables", params={"limit": 2})
+    assert _names(first) == ["alone", "daily"]
+    assert _names(client.get("/v3/dynamic-tables", params={"limit": 2, "after": first.json()["next"]})) == ["monthly"]
+    assert _names(client.get("/v3/dynamic-tables", params={"state": "INITIALIZING"})) == ["daily"]
+    assert _names(client.get("/v3/dynamic-tables", params={"database": "other"})) == []
+    assert _names(client.get("/v3/dynamic-tables", params={"catalog": "lake", "name": "o"})) == ["alone", "monthly"]
+
+
+def test_whoever_may_not_look_at_a_table_is_not_told_of_it(gateway: Served, client: httpx.Client) -> None:
+    gateway.rights.refused |= {("ann", Right.READ, "monthly"), ("ann", Right.READ, "no_such_table")}
+    assert _names(client.get("/v3/dynamic-tables")) == ["alone", "daily"]
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/lineage").json()["descendants"] == []
+    hidden, missing = (client.get(f"/v3/dynamic-tables/lake.sales.{name}") for name in ("monthly", "no_such_table"))
+    assert (hidden.status_code, missing.status_code) == (403, 403)
+    assert hidden.text.replace("monthly", "no_such_table") == missing.text
+
+
+def test_one_table_and_what_is_known_of_it(gateway: Served, client: httpx.Client) -> None:
+    declared = client.get("/v3/dynamic-tables/lake.sales.daily").json()
+    assert (declared["comment"], declared["jobState"], declared["columns"]) == ("Orders of each day", None, [])
+    _register(gateway, "daily")
+    with gateway.workspace() as workspace:
+        workspace.ledger.record(REFRESH)
+    assert client.get("/v3/dynamic-tables/lake.sales.daily").json()["jobState"] == "INITIALIZING"
+    (line,) = client.get("/v3/dynamic-tables/lake.sales.daily/history").json()["refreshes"]
+    assert (line["token"], line["partitions"], line["scheduleTime"]) == ("t1", [{"ds": "2024-01-01"}], "2024-01-02T12:00:00Z")
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/versions").json() == {"versions": []}
+
+
+def test_lineage_goes_all_the_way(client: httpx.Client) -> None:
+    assert client.get("/v3/dynamic-tables/lake.sales.monthly/lineage").json() == {
+        "identifier": "lake.sales.monthly",
+        "upstream": ["lake.sales.daily"],
+        "downstream": [],
+        "ancestors": ["lake.raw.orders", "lake.sales.daily"],
+        "descendants": [],
+    }
+
+
+def test_a_plan_is_of_a_time(client: httpx.Client) -> None:
+    planned = client.get("/v3/dynamic-tables/lake.sales.daily/plan", params={"scheduleTime": "2024-01-02T00:00:00"}).json()
+    assert planned["partitions"] == [{"ds": "2024-01-01"}]
+    assert "WHERE" in planned["statement"]
+
+
+def test_without_definitions_the_catalog_serves(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily", "monthly")
+    (gateway.definitions / "sales.yaml").unlink()
+    gateway.definitions.rmdir()
+    assert [(one["identifier"], one["defined"]) for one in client.get("/v3/dynamic-tables").json()["tables"]] == [
+        ("lake.sales.daily", None),
+        ("lake.sales.monthly", None),
+    ]
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/plan").json()["cron"] == "0 0 * * *"
+    assert client.get("/v3/dynamic-tables/lake.sales.daily/lineage").json()["downstream"] == ["lake.sales.monthly"]

@@ -1,0 +1,1 @@
+"""The command ``sql`` and its shell."""

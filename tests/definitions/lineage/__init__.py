@@ -1,0 +1,1 @@
+"""What changes of queries touch."""

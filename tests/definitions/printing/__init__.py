@@ -1,0 +1,1 @@
+"""A dynamic table as a declaration, in YAML and as a statement."""

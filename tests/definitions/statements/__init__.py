@@ -1,0 +1,1 @@
+"""Statements: parsed, and read from files of definitions."""

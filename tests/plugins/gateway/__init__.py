@@ -1,0 +1,1 @@
+"""The REST gateway, as Airflow mounts it."""

@@ -1,0 +1,1 @@
+"""Tables: suspended, resumed, renamed, dropped, recovered."""

@@ -1,0 +1,102 @@
+"""A table that says its former name keeps its data, whoever deploys it first; nothing is made anew in their place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.loader import load_definitions
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import ConflictError, DefinitionError
+from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.suspending import suspend
+from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import Change
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.lifecycle import Registration, create
+from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.workspace import Workspace
+from tests.support.pyarrow_job import write_numbers
+
+OLD, NEW = (TableIdentifier("lake", "sales", name) for name in ("old", "new"))
+
+
+def declared(folder: Path, name: str, more: str = "", others: str = "") -> Definitions:
+    table = f"{{name: lake.sales.{name}, freshness: 1 day, query: SELECT 1 AS x{more}}}"
+    (folder / "sales.yaml").write_text(f"dynamic_tables: [{table}{others}]")
+    return load_definitions(folder / "sales.yaml")
+
+
+def refresh(workspace: Workspace, definitions: Definitions, number: int) -> object:
+    (table,) = definitions.tables.values()
+    request = RefreshRequest(table, {}, datetime(2024, 3, number, tzinfo=UTC), str(uuid4()), "a test")
+    return run(workspace, request, lambda plan: write_numbers(plan, (number,)))
+
+
+@pytest.fixture
+def renamed(workspace: Workspace, tmp_path: Path) -> Definitions:
+    """A table with rows that is declared by another name now."""
+    refresh(workspace, declared(tmp_path, "old"), 1)
+    return declared(tmp_path, "new", ", renamed_from: old")
+
+
+def test_apply_renames(workspace: Workspace, renamed: Definitions) -> None:
+    (found,) = differences(workspace, renamed)
+    assert (found.change, found.reason) == (Change.METADATA, f"it is renamed from {OLD}, with its data")
+    assert apply(workspace, found, renamed.tables[NEW]).outcome is Outcome.REGISTERED
+    assert sample(workspace, NEW, 9) == [{"x": 1}]
+    assert not workspace.catalog("lake").table_exists(OLD.path)
+    (again,) = differences(workspace, renamed)
+    assert again.change is Change.UNCHANGED, "what it was called may stay in the file"
+    assert [one.version for one in workspace.ledger.list_refreshes(NEW)] == [1]
+
+
+def test_so_does_the_first_refresh(workspace: Workspace, renamed: Definitions) -> None:
+    refresh(workspace, renamed, 2)
+    assert [version.number for version in workspace.table(NEW).versions()] == [1, 2]
+    assert workspace.catalog("lake").list_dynamic_tables("sales") == ["new"]
+
+
+def test_what_was_suspended_stays_so(workspace: Workspace, renamed: Definitions) -> None:
+    suspend(workspace, OLD, "it costs too much")
+    assert isinstance(refresh(workspace, renamed, 2), Skipped)
+    assert workspace.catalog("lake").list_dynamic_tables("sales") == ["new"]
+    assert sample(workspace, NEW, 9) == [{"x": 1}]
+
+
+def test_nothing_is_made_anew_while_the_old_one_is_there(workspace: Workspace, renamed: Definitions) -> None:
+    with pytest.raises(ConflictError, match=f"{NEW} is still called {OLD} .*dynamic-tables apply {NEW}"):
+        create(workspace, renamed.tables[NEW])
+    assert register(workspace, renamed.tables[NEW]) is Registration.ALTERED
+    assert register(workspace, renamed.tables[NEW]) is Registration.UNCHANGED
+
+
+def test_a_former_name_that_nobody_knows_is_none(workspace: Workspace, tmp_path: Path) -> None:
+    definitions = declared(tmp_path, "new", ", renamed_from: old")
+    (found,) = differences(workspace, definitions)
+    assert found.change is Change.NEW
+    assert register(workspace, definitions.tables[NEW]) is Registration.CREATED
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "told"),
+    [
+        ("old", ", {name: lake.sales.old, freshness: 1 day, query: SELECT 1 AS x}", "lake.sales.old is still declared in "),
+        ("new", "", "lake.sales.new is still declared in "),
+        ("other.old", "", "a table is renamed within its database; 'other.old' is not in lake.sales"),
+        (
+            "old",
+            ", {name: lake.sales.b, renamed_from: old, freshness: 1 day, query: SELECT 1 AS x}",
+            "lake.sales.new was renamed from lake.sales.old, too",
+        ),
+    ],
+)
+def test_names_that_others_have(tmp_path: Path, name: str, others: str, told: str) -> None:
+    with pytest.raises(DefinitionError, match=f"sales.yaml:1:[0-9]+: {told}"):
+        declared(tmp_path, "new", f", renamed_from: {name}", others)

@@ -1,0 +1,1 @@
+"""Definitions and what is deployed of them."""

@@ -1,0 +1,1 @@
+"""Unit tests of queries, from the file to the verdict."""

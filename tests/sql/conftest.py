@@ -1,0 +1,66 @@
+"""A folder of definitions, a state, and a session on both."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.services.project import Project, open_project
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from airflow_dynamic_tables.sql.executing import execute, read_script
+from airflow_dynamic_tables.sql.session import Answer, Session
+from tests.support.clock import Clock
+from tests.support.pyarrow_job import write_numbers
+
+Say = Callable[..., list[Answer]]
+
+CATALOGS = "catalogs: [{name: lake, type: sql, is-default: true, default-database: sales}]"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The definitions; beside them the catalogs file, by which short names are of ``lake.sales``."""
+    folder = tmp_path / "definitions"
+    folder.mkdir()
+    (tmp_path / "catalogs.yaml").write_text(CATALOGS)
+    return folder
+
+
+@pytest.fixture
+def project(folder: Path) -> Project:
+    return open_project(str(folder), environ={})
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, empty_state: Path) -> Iterator[Workspace]:
+    state = shutil.copy(empty_state, tmp_path / "state.db")
+    settings = Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", tmp_path / "catalogs.yaml")
+    with open_workspace(settings, Clock()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(project: Project, workspace: Workspace) -> Session:
+    """A session whose refreshes write the numbers 1, 2 and 3 into column ``x``."""
+
+    def refresh(request: RefreshRequest) -> Version | Skipped:
+        return run(workspace, request, write_numbers)
+
+    return Session.opened(project, workspace, refresh, "somebody@somewhere")
+
+
+@pytest.fixture
+def say(session: Session) -> Say:
+    """Carries out statements, and gives their answers."""
+
+    def said(text: str, by: Session = session) -> list[Answer]:
+        return [done.answer for done in execute(by, read_script(text, Path("-e")))]
+
+    return said
