@@ -166,13 +166,18 @@ def test_two_threads_add_python_files_at_once(connect_server: ConnectServer, tmp
     for module in modules:
         module.touch()
 
+    # While both wait: who adds to a dictionary beside somebody who copies it breaks Python's own copy.
+    missing = threading.Barrier(
+        2, lambda: sys.path_importer_cache.update(dict.fromkeys((f"/missing/{each}" for each in range(20_000)), None)), timeout=60
+    )
+
     def add(number: int) -> None:
         session = cast(SparkSession, ConnectSession.builder.remote(connect_server.url).create())
         try:
             (tmp_path / str(number)).mkdir()
             driver = ConnectDriver(session, WorkerFiles(tmp_path / str(number)), {}, print)
             for module in modules:
-                sys.path_importer_cache.update(dict.fromkeys((f"/missing/{number}/{each}" for each in range(20_000)), None))
+                missing.wait()
                 driver.add_python_file(module.as_uri())
         finally:
             session.stop()
