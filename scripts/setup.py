@@ -44,7 +44,7 @@ def install() -> None:
     step(
         "Airflow, PySpark and the other pinned packages (about 1.2 GB, once)",
         [
-            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", ".[pyspark,postgres,hive,s3]"),
+            *(*installer(), "--quiet", "--constraint", "constraints.txt", "--editable", ".[pyspark,postgres,hive,s3,delta,glue]"),
             *("--group", "dev", "--group", "bench"),
         ],
     )
