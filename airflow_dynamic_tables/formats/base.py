@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
@@ -109,10 +110,11 @@ class StagedTable(ABC):
 
     @abstractmethod
     def begin(self) -> str:
-        """Prepare the stage.
+        """Prepare the stage; the URI of its folder, without a slash at the end, whose last part is the token."""
 
-        :return: the URI of its folder, without a slash at the end; its last part is the token.
-        """
+    def sink(self) -> Sink | None:
+        """The table of a server that the job makes and writes into; ``None`` when it writes files below the stage's folder."""
+        return None
 
     @abstractmethod
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:

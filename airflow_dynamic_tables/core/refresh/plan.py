@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.streaming.streams import EventTime, StreamSettings
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
@@ -127,7 +128,8 @@ class RefreshPlan:
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
     the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
-    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger.
+    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the rows
+    go there, and only small files into ``stage``.
 
     With ``stream`` the job runs on and on: each of its batches has a plan of its own, which says to which ``position`` of the
     stream it brings the table, and from which: rows are added to what it ``follows``, and replace the table without that.
@@ -161,11 +163,12 @@ class RefreshPlan:
     stream: StreamSettings | None = None
     position: StreamPosition | None = None
     follows: StreamPosition | None = None
+    sink: Sink | None = None
 
     @property
     def data_location(self) -> str:
-        """Where the job writes its data files."""
-        return f"{self.stage}/data"
+        """Where the job writes its rows: the folder of its data files, or the name of a table."""
+        return self.sink.table if self.sink is not None else f"{self.stage}/data"
 
     @property
     def plan_location(self) -> str:
@@ -234,7 +237,8 @@ class RefreshResult:
     ``partitions`` lists the ones that received rows, so it is no set to replace: there may be none, and of an unpartitioned
     table there always is none.
 
-    ``expectations`` are in the order of the plan's; what a batch of a stream left out as late comes after them.
+    ``expectations`` are in the order of the plan's; what a batch of a stream left out as late comes after them. Without
+    ``files``, the rows are in the plan's sink, where they take ``table_bytes``.
     """
 
     token: str
@@ -245,11 +249,12 @@ class RefreshResult:
     partitions: tuple[Mapping[str, str], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     expectations: tuple[ExpectationResult, ...] = ()
+    table_bytes: int = 0
 
     @property
     def bytes(self) -> int:
-        """Size of all data files, in bytes."""
-        return sum(file.bytes for file in self.files)
+        """Size of all data files, or of the stage's table, in bytes."""
+        return sum(file.bytes for file in self.files) + self.table_bytes
 
     def to_json(self) -> str:
         """Serialize; :meth:`from_json` gives the same value back."""

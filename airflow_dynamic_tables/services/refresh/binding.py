@@ -143,6 +143,9 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
         elif source.password_variable is not None:
             for store in workspace.readable(TableIdentifier.parse(source.identifier).catalog).stores():
                 environment |= store.passwords
+    if plan.sink is not None and plan.sink.password_variable is not None:
+        for store in workspace.readable(TableIdentifier.parse(plan.identifier).catalog).stores():
+            environment |= store.passwords
     return environment
 
 

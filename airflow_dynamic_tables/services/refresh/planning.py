@@ -12,6 +12,8 @@ from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.actions import Reason, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
+from airflow_dynamic_tables.core.sinks.options import tuned
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
@@ -137,6 +139,12 @@ def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayo
     rebuild = layout.rebuild if request.full_refresh else Rebuild.NOTHING
     layout.check_keys(request.table.identifier, request.table.partition_keys, rebuild)
     return layout, rebuild
+
+
+def planned_sink(request: RefreshRequest, table: LakeTable) -> Sink | None:
+    """The table of a server that the rows of a refresh go into, in the way that its definition says; ``None``: files."""
+    sink = table.stage(request.token).sink()
+    return sink and tuned(sink, request.table.options)
 
 
 def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, growth: Growth | None = None) -> Bound:

@@ -32,7 +32,7 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.changing.renaming import follow
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions
+from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions, planned_sink
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
@@ -197,7 +197,8 @@ def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, st
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     layout, rebuild = fitting_layout(request, table)
-    planned = replace(plan(workspace, request, stage, current, (action, reason), to_do), layout=layout, rebuild=rebuild)
+    decided = plan(workspace, request, stage, current, (action, reason), to_do)
+    planned = replace(decided, layout=layout, rebuild=rebuild, sink=planned_sink(request, table))
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan, RefreshResult, SourceBinding, StagedFile
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 
@@ -48,12 +49,14 @@ plans = st.builds(
     expectations=st.lists(st.builds(Expectation, text, st.sampled_from(Action), st.none() | text, tuples), max_size=2).map(tuple),
     data_timestamp=st.none() | st.datetimes(timezones=offsets),
     base=st.none() | text,
+    sink=st.none() | st.builds(Sink, text, text, text, st.none() | text, st.none() | text, st.integers(), st.integers()),
 )
 results = st.builds(
     RefreshResult,
     token=text,
     application_id=text,
     rows=st.integers(min_value=0),
+    table_bytes=st.integers(min_value=0),
     files=st.lists(st.builds(StagedFile, text, st.integers(min_value=0)), max_size=3).map(tuple),
     columns=st.lists(st.builds(Column, text, text, st.booleans(), st.none() | text), max_size=3).map(tuple),
     partitions=specs,
@@ -132,6 +135,13 @@ def test_everything_of_a_stage_lies_below_it() -> None:
     found = plan(datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC")))
     assert (found.data_location, found.plan_location) == ("/stage/t/data", "/stage/t/_plan.json")
     assert (found.result_location, found.error_location) == ("/stage/t/_result.json", "/stage/t/_error.json")
+
+
+def test_rows_for_a_server_go_into_its_table_and_small_files_into_the_stage() -> None:
+    sink = Sink("jdbc:postgresql://host/shop", "org.postgresql.Driver", '"crm"."totals__stage_t"')
+    found = replace(plan(datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC"))), sink=sink)
+    assert (found.data_location, found.plan_location) == ('"crm"."totals__stage_t"', "/stage/t/_plan.json")
+    assert RefreshResult("t", "app", 3, (), (), table_bytes=8192).bytes == 8192
 
 
 def test_a_result_adds_up_its_files() -> None:

@@ -1,0 +1,34 @@
+"""A table of a database server that a job writes its rows into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BATCH_SIZE = 10_000
+"""Rows that go over the wire at once when nobody says otherwise."""
+
+WRITERS = 4
+"""Connections that write at the same time when nobody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The stage of a refresh that is a table of a server instead of data files.
+
+    ``url`` is JDBC's, ``driver`` its class; neither has a login: that is ``user``, whose password the job finds in environment
+    variable ``password_variable``. ``table`` is the full name in the server's SQL, quoted. ``batch_size`` is how many rows go
+    over the wire at once, ``writers`` how many connections write at the same time.
+
+    The job makes that table, in place of one that an earlier try of the same job left, and logged as any other, so that it can
+    become the table itself. Its columns are those of the query, in the same order, with the types that Spark's dialect of the
+    server gives them; what the table has otherwise (indexes, constraints, types that somebody changed) is the commit's affair.
+    Whoever aborts drops it, also when the job was killed midway.
+    """
+
+    url: str
+    driver: str
+    table: str
+    user: str | None = None
+    password_variable: str | None = None
+    batch_size: int = BATCH_SIZE
+    writers: int = WRITERS
