@@ -1,0 +1,98 @@
+"""The log of a Delta table: entries with numbers, each a few lines of JSON that nobody changes any more."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from airflow_dynamic_tables.clients.delta.putting import put_if_absent
+from airflow_dynamic_tables.clients.files import list_entries, open_file
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+
+Action = Mapping[str, Mapping[str, Any]]
+"""One line of an entry: its kind, such as ``add`` or ``commitInfo``, and what it says."""
+
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
+
+_TOGETHER = 16
+"""How many entries are read at the same time: an object store takes its time for each."""
+
+
+class DeltaLog:
+    """The log of the table whose folder is at ``location``, a URI without a slash at its end."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def uri(self, version: int) -> str:
+        """Where the entry of a version is, or would be."""
+        return f"{self.location}/_delta_log/{version:020d}.json"
+
+    def versions(self) -> list[int]:
+        """The versions whose entries are there, ascending: those that a clean-up of the log took away are not.
+
+        :raises CatalogUnavailableError: when nobody can tell.
+        """
+        return sorted(int(match[1]) for match in map(_ENTRY.fullmatch, self._names()) if match)
+
+    def exists(self) -> bool:
+        """Whether there is a log at all; of one that was cleaned up there may be a checkpoint alone. As :meth:`versions`."""
+        return any(_ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in self._names())
+
+    def entry(self, version: int) -> list[Action] | None:
+        """All that an entry says, in its order; ``None`` when it is not there (any more).
+
+        :raises CatalogUnavailableError: when it cannot be read, or is garbage.
+        """
+        return self._read(version, whole=True)
+
+    def info(self, version: int) -> Mapping[str, Any] | None:
+        """The ``commitInfo`` of an entry: who made it, and how; empty when it has none, otherwise as :meth:`entry`."""
+        first = self._read(version, whole=False)
+        if first is not None and not any("commitInfo" in action for action in first):
+            first = self._read(version, whole=True)
+        if first is None:
+            return None
+        return next((action["commitInfo"] or {} for action in first if "commitInfo" in action), {})
+
+    def infos(self, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """As :meth:`info` of some versions in their order, as far as they are asked for; without those that are not there."""
+        waiting = list(versions)
+        with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
+            while waiting:
+                group, waiting = waiting[:_TOGETHER], waiting[_TOGETHER:]
+                for version, info in zip(group, executor.map(self.info, group), strict=True):
+                    if info is not None:
+                        yield version, info
+
+    def put(self, version: int, actions: Sequence[Action]) -> bool:
+        """Make an entry, whole or not at all; False when somebody has made one of that number, maybe this call itself.
+
+        :raises CommitRejectedError: when it surely was not made.
+        :raises CommitUnknownError: when the answer was lost.
+        :raises UnsupportedError: when the store has no way to write what is not there yet; nothing was written then.
+        """
+        text = "".join(json.dumps(action, ensure_ascii=False, separators=(",", ":")) + "\n" for action in actions)
+        return put_if_absent(self.uri(version), text.encode())
+
+    def _names(self) -> list[str]:
+        return [entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/_delta_log")]
+
+    def _read(self, version: int, *, whole: bool) -> list[Action] | None:
+        uri = self.uri(version)
+        try:
+            with as_os_errors(), open_file(uri) as stream:
+                lines = stream.readlines() if whole else [stream.readline()]
+            actions = [json.loads(line) for line in lines if line.strip()]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CatalogUnavailableError(f"Entry {uri} of the log cannot be read: {error}") from error
+        if not all(isinstance(action, dict) for action in actions):
+            raise CatalogUnavailableError(f"Entry {uri} of the log cannot be read: it is no list of actions.")
+        return actions
