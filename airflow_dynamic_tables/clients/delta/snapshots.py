@@ -117,7 +117,7 @@ class DeltaSnapshot:
         """Every data file of the version."""
         with _reading(self.location):
             listed = self._table.get_add_actions(flatten=False)
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, Any] = {
             name: listed.column(name).to_pylist() if name in listed.schema.names else [None] * listed.num_rows
             for name in _COLUMNS
         }
