@@ -166,9 +166,9 @@ def _awaited_rows(name: str, partition: str, least: int, named: Named) -> Awaite
         raise ValueError(problem)
     source = build_source(entry, known)
     awaited = AwaitedData(partition, identifier, AwaitedRows(least, source.format, source.path))
-    if source.path is not None and (other := next((key for key in awaited.partition if key not in source.partition_keys), None)):
+    if FORMATS[source.format].is_folder and (unknown := sorted(awaited.partition.keys() - set(source.partition_keys))):
         keys = ", ".join(source.partition_keys) or "none"
-        raise ValueError(f"{identifier} has no partition key {other!r} (its 'partitioned_by': {keys})")
+        raise ValueError(f"{identifier} has no partition key {unknown[0]!r} (its 'partitioned_by': {keys})")
     return awaited
 
 

@@ -70,16 +70,16 @@ def _watermark_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[M
             yield entry.mistake("complete_when", f"'complete_when' {needs}")
         if declared.watermark is not None and not traits.tells_news:
             yield entry.mistake("watermark", f"a source of format {declared.format} tells no stream what is new in it")
-    elif not (traits.has_path or traits.lists_partitions):
+    elif not (traits.is_folder or traits.lists_partitions):
         why = "no marker lies in one, and no metastore adds it when it is whole; read a folder of files or a Hive table instead"
         yield entry.mistake("watermark", f"a source of format {declared.format} has no partitions to look for: {why}")
-    elif traits.has_path and not declared.partitioned_by:
+    elif traits.is_folder and not declared.partitioned_by:
         yield entry.mistake("watermark", "a watermark needs partitions; name their keys under 'partitioned_by'")
     else:
         if source_options.INTERVAL not in declared.options:
             message = f"a watermark needs option '{source_options.INTERVAL}': how much time a partition holds, e.g. 1 hour"
             yield entry.mistake("watermark", message)
-        if traits.has_path and declared.complete_when is not None and declared.complete_when.by is WholeBy.METASTORE:
+        if traits.is_folder and declared.complete_when is not None and declared.complete_when.by is WholeBy.METASTORE:
             yield entry.mistake("complete_when", "no metastore knows the partitions of a folder; use {file: _SUCCESS}")
 
 

@@ -47,6 +47,7 @@ _HERE = "airflow_dynamic_tables.formats"
 _HIVE = Module(f"{_HERE}.hive.table:HiveTable", "hive")
 _FOLDER = Module(f"{_HERE}.folder.table:FolderTable")
 _PLAIN = Module(f"{_HERE}.plain.source:bind")
+_DELTA_SOURCE = f"{_HERE}.delta.source"
 
 ANYWHERE = ""
 """Kind of store of sources whose definitions say where they lie."""
@@ -62,6 +63,7 @@ TABLES: dict[tuple[str, str], Module] = {
 
 SOURCES: dict[tuple[str, str], Module] = {
     **{(name, ANYWHERE): _PLAIN for name, traits in FORMATS.items() if traits.has_path},
+    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:bind", "delta"),
     ("hive", "metastore"): Module(f"{_HERE}.hive.source:bind", "hive"),
     ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:bind", "postgres"),
 }
@@ -69,12 +71,14 @@ SOURCES: dict[tuple[str, str], Module] = {
 
 COUNTERS: dict[tuple[str, str], Module] = {
     **dict.fromkeys((("parquet", ANYWHERE), ("orc", ANYWHERE)), Module(f"{_HERE}.plain.counting:count")),
+    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:count", "delta"),
     ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.source:count", "postgres"),
 }
 """How rows of tables are counted that nobody here refreshes, without reading them all."""
 
 
 NEWS: dict[tuple[str, str], Module] = {
+    ("delta", ANYWHERE): Module(f"{_DELTA_SOURCE}:news", "delta"),
     ("hive", "metastore"): Module(f"{_HERE}.hive.source:news", "hive"),
     ("iceberg", "iceberg"): Module(f"{_HERE}.iceberg.reading:news"),
 }
@@ -111,16 +115,17 @@ def is_bound(source: Source) -> bool:
     return any(source.format == name for name, _ in SOURCES)
 
 
-def bind(source: Source, stores: Sequence[Store], view: str) -> SourceBinding:
+def bind(source: Source, stores: Sequence[Store], view: str, conf: Mapping[str, str] | None = None) -> SourceBinding:
     """Bind a source to the version that it has now; a refresh reads it as ``view``.
 
     :param stores: what its catalog offers.
+    :param conf: how the Spark that reads it is configured, which may have libraries for the format.
     :raises ConfigurationError: when there is nothing to read, or its catalog is of another type.
     :raises TableNotFoundError: when its catalog does not have it.
     :raises UnsupportedError: when Spark cannot read it.
     """
     module, store = _at_home(SOURCES, source, stores)
-    binding = module.load()(source, store, view)
+    binding = module.load()(source, store, view, conf or {})
     if not isinstance(binding, SourceBinding):
         raise TypeError(f"{module.place} gives no SourceBinding")
     return binding

@@ -55,6 +55,7 @@ GROUPS = {
         "tests/faults/test_hive_compactions.py",
         "tests/faults/test_hive_model.py",
         "tests/faults/test_rivals.py",
+        "tests/formats/delta/",
         "tests/formats/hive/",
         "tests/formats/test_merging.py",
         "tests/jobs/",

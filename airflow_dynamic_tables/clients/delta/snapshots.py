@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.types import schema_from_json
 from airflow_dynamic_tables.clients.files import file_system
 from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, VersionNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, UnsupportedError, VersionNotFoundError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -125,7 +125,7 @@ class DeltaSnapshot:
         return tuple(
             DeltaFile(
                 path,
-                _absolute(self.location, path),
+                file_uri(self.location, path),
                 {key: _text((values or {}).get(key)) for key in keys},
                 rows,
                 int(size),
@@ -134,6 +134,18 @@ class DeltaSnapshot:
             for path, size, modified, rows, values in zip(*columns.values(), strict=True)
         )
 
+    @cached_property
+    def hides_rows(self) -> bool:
+        """Whether rows of its files are deleted by deletion vectors, or that cannot be told."""
+        from deltalake.exceptions import DeltaError
+
+        if "deletionVectors" not in self.protocol.reader_features:
+            return False
+        try:
+            return any(batch.num_rows for batch in self._table.deletion_vectors())
+        except DeltaError:
+            return True
+
     def create_checkpoint(self) -> None:
         """Write a checkpoint of this version, so that its readers need not read the log from its beginning."""
         with _reading(self.location):
@@ -141,6 +153,9 @@ class DeltaSnapshot:
 
 
 _COLUMNS = ("path", "size_bytes", "modification_time", "num_records", "partition")
+
+_SIGNS = frozenset("%#?[]\\|^")
+"""Signs in the name of a folder for which delta-rs 1.6 looks elsewhere, or panics."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 
@@ -152,6 +167,7 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
     :raises VersionNotFoundError: when the log does not lead to that version (any more).
     :raises CatalogUnavailableError: when the log cannot be read.
     :raises MissingExtraError: when delta-rs is not installed.
+    :raises UnsupportedError: when delta-rs looks elsewhere for such a location.
     """
     try:
         from deltalake import DeltaTable
@@ -159,6 +175,7 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
     except ModuleNotFoundError as error:
         raise MissingExtraError("delta") from error
 
+    _check_signs(location)
     if version is None and not DeltaLog(location).exists():
         return None
     try:
@@ -168,6 +185,13 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
         if version is not None and isinstance(error.__cause__, DeltaError):
             raise VersionNotFoundError(f"Version {version} of the log of {location} cannot be read: {_short(error)}") from error
         raise
+
+
+def _check_signs(location: str) -> None:
+    if sign := next((sign for sign in location if sign in _SIGNS), None):
+        raise UnsupportedError(
+            f"No Delta table can be in {location}: delta-rs does not find folders with {sign!r} in their names."
+        )
 
 
 def storage_options(location: str) -> dict[str, str]:
@@ -205,7 +229,7 @@ def _short(error: BaseException) -> str:
     return str(error).split("\n", 1)[0].rstrip(".")
 
 
-def _absolute(location: str, path: str) -> str:
+def file_uri(location: str, path: str) -> str:
     """Where a file is, by its path in the log: relative to the table, or an address of its own."""
     plain = unquote(path)
     return plain if _SCHEME.match(plain) else f"{location}/{plain}"

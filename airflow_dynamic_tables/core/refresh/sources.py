@@ -21,6 +21,8 @@ def option_problem(source_format: str, option: str) -> str | None:
     if instead is None and (endless := FORMATS[source_format].endless) is not None and option not in endless.options:
         login = "; a login belongs into the Airflow connection of 'conn_id'" if endless.address else ""
         instead = f"it may have {', '.join(endless.options)}{did_you_mean(option, endless.options)}{login}"
+    if instead is None and not FORMATS[source_format].takes_options:
+        instead = "a refresh reads the version that the table has when it begins, as its log tells it; remove the option"
     if instead is None and is_secret_name(option):
         instead = "options are written into the plan of every refresh; give secrets to Spark, see docs/security.md"
     return f"a {source_format} source has no option {option!r}: {instead}" if instead else None

@@ -43,9 +43,9 @@ class TableFormat:
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
     earlier versions whole, as many as their retention says. Of a source that ``lists_partitions`` its catalog knows which ones
-    there are; the rows of one that ``counts_rows`` can be counted without reading them. ``options_of_others`` are options of
-    Spark's reader, in lower case, that no source may have, and what to do instead. A source that is ``endless`` is none of
-    tables.
+    there are; the rows of one that ``counts_rows`` can be counted without reading them. A source that ``takes_options`` may
+    have those of Spark's reader, but ``options_of_others``, in lower case, and what to do instead. A source that is ``endless``
+    is none of tables.
     """
 
     name: str
@@ -58,8 +58,14 @@ class TableFormat:
     has_history: bool = False
     lists_partitions: bool = False
     counts_rows: bool = False
+    takes_options: bool = True
     options_of_others: Mapping[str, str] = field(default_factory=dict)
     endless: Endless | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether such a source is a folder of files and nothing else, which the definition says all of."""
+        return self.has_path and self.has_columns
 
     @property
     def tells_news(self) -> bool:
@@ -114,7 +120,17 @@ FORMATS = {
         TableFormat("kafka", source=Support.YES, has_columns=False, endless=_TOPIC),
         TableFormat("rate", source=Support.YES, has_columns=False, endless=_TICKS),
         TableFormat(VIEW, source=Support.YES),
-        TableFormat("delta", sink=Support.PLANNED, source=Support.PLANNED, file_format="parquet", keys_in_files=True),
+        TableFormat(
+            "delta",
+            sink=Support.PLANNED,
+            source=Support.YES,
+            file_format="parquet",
+            keys_in_files=True,
+            has_path=True,
+            has_columns=False,
+            counts_rows=True,
+            takes_options=False,
+        ),
     )
 }
 """Every format by its name. Whoever adds one adds a line here and one to the registry of ``formats``."""

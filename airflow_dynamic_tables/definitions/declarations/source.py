@@ -86,8 +86,8 @@ class SourceDeclaration(Declaration):
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(source_formats())})]
-    """Format of its files, `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog; `kafka` or
-    `rate` for what only a stream reads."""
+    """Format of its files, or `delta`; `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog;
+    `kafka` or `rate` for what only a stream reads."""
     path: Name | None = None
     """Folder or file that holds the data: a path or a URI; relative to this file."""
     partitioned_by: tuple[Name, ...] = ()
@@ -144,7 +144,7 @@ class SourceDeclaration(Declaration):
             raise ValueError("a view source is a view of its catalog; give it nothing but a name, a format and a comment")
         if not traits.has_columns and (self.schema_ or self.partitioned_by):
             named = f"a source of format {self.format}"
-            raise ValueError(f"{named} has columns and partition keys from its metastore; remove them here")
+            raise ValueError(f"{named} has the columns and partition keys that the table itself has; remove them here")
         return self
 
     def _check_endless(self, endless: Endless) -> None:

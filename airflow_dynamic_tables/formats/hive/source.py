@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ from airflow_dynamic_tables.formats.hive.reading import reading
 from airflow_dynamic_tables.formats.news import News, why_another
 
 
-def bind(source: Source, store: MetastoreStore, view: str) -> SourceBinding:
+def bind(source: Source, store: MetastoreStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - as it is
     """Bind a Hive table to the files that it has now; its version changes with its files and its partitions.
 
     :raises TableNotFoundError: when the metastore does not know it.

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 
 
-def bind(source: Source, store: PostgresStore, view: str) -> SourceBinding:
+def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - as it is
     """Bind a table to a snapshot of its database, which the server holds until its catalog is closed.
 
     Every connection of Spark's reads that same snapshot, however many partitions it reads at once. Bounds that the options of

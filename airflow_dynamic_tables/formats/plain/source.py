@@ -16,7 +16,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Configura
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest, unsettled
 
 
-def bind(source: Source, store: Store | None, view: str) -> SourceBinding:  # noqa: ARG001 - it says itself where it lies
+def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - all is in its path
     """Bind a folder to the files that it has now.
 
     :raises ConfigurationError: when it is missing, or empty and without a schema.

@@ -62,7 +62,7 @@ def bind_sources(
             bindings.append(growth.binding(str(identifier), view, partitions))
         elif source is not None and is_bound(source):
             _check_options(source)
-            bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view))
+            bindings.append(bind(source, workspace.readable(identifier.catalog).stores(), view, table.spark.conf))
         else:
             bindings.append(_bind_table(workspace, table, identifier, view))
         if source is not None and source.event_time is not None:

@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Source:
 
 
 def state(source: Source) -> SourceState:
-    found = bind(source, None, "orders").state
+    found = bind(source, None, "orders", {}).state
     assert found is not None
     assert found.partitions is not None
     return found
@@ -77,7 +77,7 @@ def test_what_cannot_be_listed_is_said_of_the_source(source: Source) -> None:
     loop = Path(source.path or "") / "ds=3"
     loop.symlink_to(loop.parent)
     with pytest.raises(CatalogUnavailableError, match=rf"Source {ORDERS}: {loop} cannot be listed"):
-        bind(source, None, "orders")
+        bind(source, None, "orders", {})
 
 
 def test_ten_thousand_partitions_are_no_work(tmp_path: Path) -> None:
