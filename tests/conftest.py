@@ -133,6 +133,7 @@ def spark(java: None) -> Iterator[SparkSession]:  # noqa: ARG001 - it must be th
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **({"spark.jars": str(DRIVER)} if DRIVER.exists() else {}),
     }.items():
         builder = builder.config(key, value)
     with pytest.MonkeyPatch.context() as environment:

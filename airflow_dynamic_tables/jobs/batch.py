@@ -17,6 +17,7 @@ from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.functions import register
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
 from airflow_dynamic_tables.jobs.readers import bind
+from airflow_dynamic_tables.jobs.servers.copying import ServerTable
 from airflow_dynamic_tables.jobs.writers import write
 
 
@@ -59,28 +60,41 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
     """
     started = time.monotonic()
     frame, dropped = without_dropped(rows_to_store, plan.expectations)
+    columns = _fitting_columns(plan, frame)
+    table = ServerTable(spark, plan.sink, plan.identifier, driver) if plan.sink is not None else None
+    if table is not None:
+        table.create(frame.schema)  # before all rows are computed: what the server does not take is known now
+    write(frame, plan)
+    written = time.monotonic()
+    stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
+    rows, partitions, violations = _written(plan, stored)
+    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
+    inspected = time.monotonic()
+    table_bytes = table.fill(stored, rows) if table is not None else 0
+    copied = {"copy": round(time.monotonic() - inspected, 3)} if table is not None else {}
+    return RefreshResult(
+        token=plan.token,
+        application_id=driver.application_id,
+        rows=rows,
+        files=_staged_files(plan, driver, rows) if table is None else (),
+        columns=columns,
+        partitions=partitions,
+        seconds={"write": round(written - started, 3), "inspect": round(inspected - written, 3), **copied},
+        expectations=expectations,
+        table_bytes=table_bytes,
+    )
+
+
+def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
+    """The columns of the rows. Those that do not fit the table are refused now: the commit would, but when all were computed."""
     for key in plan.partition_keys:
         check_partition_key(frame.schema[key].dataType, key)
     columns = tuple(
         Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name)) for field in frame.schema.fields
     )
     if plan.layout is not None:
-        plan.layout.evolved(columns, plan.rebuild)  # the commit would refuse it, too, but only after all rows were computed
-    write(frame, plan)
-    written = time.monotonic()
-    stored = spark.read.schema(frame.schema).format(plan.file_format).load(exactly(plan.data_location))
-    rows, partitions, violations = _written(plan, stored)
-    expectations = results(plan.expectations, {**violations, **repeated(stored, plan.expectations), **dropped(rows)})
-    return RefreshResult(
-        token=plan.token,
-        application_id=driver.application_id,
-        rows=rows,
-        files=_staged_files(plan, driver, rows),
-        columns=columns,
-        partitions=partitions,
-        seconds={"write": round(written - started, 3), "inspect": round(time.monotonic() - written, 3)},
-        expectations=expectations,
-    )
+        plan.layout.evolved(columns, plan.rebuild)
+    return columns
 
 
 def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> DataFrame:

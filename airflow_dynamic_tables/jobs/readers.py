@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,6 +13,7 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import exactly
+from airflow_dynamic_tables.jobs.servers.login import needing, password_for
 
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
@@ -90,31 +90,15 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
     options = dict(source.options)
     if (password := password_of(source, driver)) is not None:
         options["password"] = password
-    try:
+    with needing(options.get("driver"), f"source {source.identifier}", driver):
         frame = spark.read.format(source.format).options(**options).load()
         _ = frame.schema  # a Spark Connect server looks for the driver only when it is asked something
-        return frame
-    except Exception as error:
-        wanted = options.get("driver")
-        if wanted is None or not re.search(rf"ClassNotFoundException\W+{re.escape(wanted)}", str(error)):
-            raise
-        raise ValueError(f"source {source.identifier} needs the JDBC driver {wanted}; {driver.how_to_add_jars}") from error
+    return frame
 
 
 def password_of(source: SourceBinding, driver: Driver) -> str | None:
-    """What the plan calls by the name of an environment variable; ``None`` when it needs nothing.
-
-    :raises ValueError: when it is not there.
-    """
-    if source.password_variable is None:
-        return None
-    password = driver.password(source.password_variable)
-    if password is None:
-        raise ValueError(
-            f"environment variable {source.password_variable} with the password of source {source.identifier} is not set; "
-            "in cluster mode hand it to the driver, for example as a Kubernetes secret"
-        )
-    return password
+    """See :func:`~airflow_dynamic_tables.jobs.servers.login.password_for`."""
+    return password_for(f"source {source.identifier}", source.password_variable, driver)
 
 
 def schema_of(source: SourceBinding) -> StructType | None:

@@ -16,8 +16,11 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 def write(frame: DataFrame, plan: RefreshPlan) -> None:
     """One file for a small partition, several for a large one: AQE rebalances by the partition keys.
 
-    Where the files are to have the keys, too, copies of them name the folders.
+    Where the files are to have the keys, too, copies of them name the folders. Files that are copied into a server need none.
     """
+    if plan.sink is not None:
+        frame.write.mode("overwrite").format(plan.file_format).save(plan.data_location)
+        return
     keys = [F.col(quote(key)) for key in plan.partition_keys]
     balanced = frame.hint("rebalance", *keys)
     folders = list(plan.partition_keys)

@@ -128,8 +128,8 @@ class RefreshPlan:
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
     the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
-    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the rows
-    go there, and only small files into ``stage``.
+    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the data
+    files are copied there, and then only the job knows them.
 
     With ``stream`` the job runs on and on: each of its batches has a plan of its own, which says to which ``position`` of the
     stream it brings the table, and from which: rows are added to what it ``follows``, and replace the table without that.
@@ -167,8 +167,13 @@ class RefreshPlan:
 
     @property
     def data_location(self) -> str:
-        """Where the job writes its rows: the folder of its data files, or the name of a table."""
-        return self.sink.table if self.sink is not None else f"{self.stage}/data"
+        """Where the job writes its data files."""
+        return f"{self.stage}/data"
+
+    @property
+    def rows_location(self) -> str:
+        """Where the rows are that the commit publishes: in data files, or in a table of a server."""
+        return self.sink.table if self.sink is not None else self.data_location
 
     @property
     def plan_location(self) -> str:

@@ -32,7 +32,7 @@ def sink_problems(options: Mapping[str, str], table_format: str | None) -> Itera
             continue
         if option not in _MOST:
             yield option, f"unknown option {option!r}{did_you_mean(option, OPTIONS)}; known are {', '.join(OPTIONS)}"
-        elif table_format is not None and FORMATS[table_format].file_format:
+        elif table_format is not None and not FORMATS[table_format].in_server:
             yield option, f"{option!r} is for tables in a database server, and this one is of format {table_format}; remove it"
         elif not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST[option]):
             yield option, f"{value!r} is no number from 1 to {_MOST[option]:_}".replace("_", " ")

@@ -20,9 +20,10 @@ class Sink:
     over the wire at once, ``writers`` how many connections write at the same time.
 
     The job makes that table, in place of one that an earlier try of the same job left, and logged as any other, so that it can
-    become the table itself. Its columns are those of the query, in the same order, with the types that Spark's dialect of the
-    server gives them; what the table has otherwise (indexes, constraints, types that somebody changed) is the commit's affair.
-    Whoever aborts drops it, also when the job was killed midway.
+    become the table itself. Its columns are those of the query, in the same order, each nullable and of the type that Spark's
+    dialect of the server gives it; what the table has otherwise (indexes, constraints, types that somebody changed) is for the
+    commit to see to. Then the job fills it from data files below the stage's folder, which nobody else needs. Whoever ends the
+    stage drops the table, unless it was published, and deletes the folder, also when the job was killed midway.
     """
 
     url: str

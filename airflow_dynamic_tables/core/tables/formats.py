@@ -42,10 +42,10 @@ class TableFormat:
     ``file_format`` is Spark's name of the files that a refresh writes. Partition columns are in these files, too, with
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
-    earlier versions whole, as many as their retention says. Of a source that ``lists_partitions`` its catalog knows which ones
-    there are; the rows of one that ``counts_rows`` can be counted without reading them. A source that ``takes_options`` may
-    have those of Spark's reader, but ``options_of_others``, in lower case, and what to do instead. A source that is ``endless``
-    is none of tables.
+    earlier versions whole, as many as their retention says. What is ``in_server`` has its rows in a database server, into which
+    a refresh copies its files. Of a source that ``lists_partitions`` its catalog knows which ones there are; the rows of one that
+    ``counts_rows`` can be counted without reading them. A source that ``takes_options`` may have those of Spark's reader, but
+    ``options_of_others``, in lower case, and what to do instead. A source that is ``endless`` is none of tables.
     """
 
     name: str
@@ -56,6 +56,7 @@ class TableFormat:
     has_path: bool = False
     has_columns: bool = True
     has_history: bool = False
+    in_server: bool = False
     lists_partitions: bool = False
     counts_rows: bool = False
     takes_options: bool = True
@@ -116,7 +117,16 @@ FORMATS = {
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
         TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
         TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
-        TableFormat("jdbc", sink=Support.PLANNED, source=Support.YES, counts_rows=True, options_of_others=_SERVER_OPTIONS),
+        TableFormat(
+            "jdbc",
+            sink=Support.PLANNED,
+            source=Support.YES,
+            file_format="parquet",
+            keys_in_files=True,
+            in_server=True,
+            counts_rows=True,
+            options_of_others=_SERVER_OPTIONS,
+        ),
         TableFormat("kafka", source=Support.YES, has_columns=False, endless=_TOPIC),
         TableFormat("rate", source=Support.YES, has_columns=False, endless=_TICKS),
         TableFormat(VIEW, source=Support.YES),

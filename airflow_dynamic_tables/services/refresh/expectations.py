@@ -44,7 +44,7 @@ def check(workspace: Workspace, attempt: Attempt, result: RefreshResult) -> None
         raise ExpectationError(f"{planned.identifier} is not as expected, nothing was committed: {', '.join(failed)}.")
     if tripped := [str(expectation) for expectation in violated if expectation.action == Action.QUARANTINE]:
         raise QuarantinedError(
-            f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.data_location}, then run "
+            f"{planned.identifier} is in quarantine: {', '.join(tripped)}; look at {planned.rows_location}, then run "
             f"dynamic-tables publish {planned.token} or dynamic-tables abort {planned.token}"
         )
 

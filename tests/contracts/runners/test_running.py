@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation
 from airflow_dynamic_tables.core.refresh.plan import FunctionBinding, RefreshPlan, RefreshResult, SourceBinding
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout
 from airflow_dynamic_tables.exceptions import JobFailedError, JobMisfitError
 from tests.contracts.runners.conftest import Bench
@@ -97,14 +99,23 @@ def shop(postgres: PostgresServer) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("postgres_driver")
-def test_a_table_of_a_server_and_its_password(bench: Bench, plan: Plan, shop: dict[str, str]) -> None:
+def test_rows_from_a_server_go_into_a_server_and_nobody_reads_its_password(
+    bench: Bench, plan: Plan, shop: dict[str, str]
+) -> None:
     source = SourceBinding("pg.o", "o", "jdbc", "v1", (), options=shop, password_variable="P_W", has_files=False)
-    planned = plan("SELECT sum(amount) AS total FROM o", source)
+    sink = Sink(shop["url"], shop["driver"], f'"public"."t__{uuid4().hex[:8]}"', shop["user"], "P_W")
+    planned = plan("SELECT sum(amount) AS total, TIMESTAMP_NTZ'2024-03-31 02:30:00' AS at FROM o", source, sink=sink)
     bench.runner().run(planned, {"P_W": SECRET})
-    assert [float(str(row["total"])) for row in rows(result_of(planned))] == [157.5]
+    result = result_of(planned)
+    assert (result.rows, result.files) == (1, ())
+    with psycopg.connect(f"{shop['url'].removeprefix('jdbc:')}?user={shop['user']}") as connection:
+        assert connection.execute(f"SELECT total::text, at::text FROM {sink.table}").fetchall() == [
+            ("157.500000000000000000", "2024-03-31 02:30:00")
+        ]
     events = bench.events()
     assert "SparkListenerEnvironmentUpdate" in events
     assert "orders" in events
+    assert "t__" in events
     stage = planned.to_json() + read_text(planned.result_location)
     for secret in (SECRET, *bench.secrets):
         assert secret not in events + stage + "".join(bench.lines)

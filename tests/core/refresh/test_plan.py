@@ -137,10 +137,11 @@ def test_everything_of_a_stage_lies_below_it() -> None:
     assert (found.result_location, found.error_location) == ("/stage/t/_result.json", "/stage/t/_error.json")
 
 
-def test_rows_for_a_server_go_into_its_table_and_small_files_into_the_stage() -> None:
+def test_rows_for_a_server_end_in_its_table() -> None:
     sink = Sink("jdbc:postgresql://host/shop", "org.postgresql.Driver", '"crm"."totals__stage_t"')
     found = replace(plan(datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC"))), sink=sink)
-    assert (found.data_location, found.plan_location) == ('"crm"."totals__stage_t"', "/stage/t/_plan.json")
+    assert (found.data_location, found.rows_location) == ("/stage/t/data", '"crm"."totals__stage_t"')
+    assert replace(found, sink=None).rows_location == "/stage/t/data"
     assert RefreshResult("t", "app", 3, (), (), table_bytes=8192).bytes == 8192
 
 
