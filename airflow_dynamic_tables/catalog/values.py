@@ -38,6 +38,10 @@ class CatalogTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+ONE_OFF = "airflow_dynamic_tables.one_off"
+"""Property of tables that CREATE TABLE AS made: the token that made the first version."""
+
+
 class JobState(StrEnum):
     """State of the job or workflow that refreshes a dynamic table."""
 
@@ -181,6 +185,11 @@ class ColumnStatistics:
 
 
 AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
+
+
+def is_one_off(table: AnyTable) -> bool:
+    """Whether CREATE TABLE AS made it, so that its versions are ours."""
+    return isinstance(table, CatalogTable) and ONE_OFF in table.properties
 
 
 _KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}

@@ -1,4 +1,4 @@
-"""A table gets another name: what the ledger knows of it follows."""
+"""A table gets another name, or a stage its place: what the ledger knows of it follows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class FollowsNames(ABC):
         The history of an earlier table of that name stays before its own.
         """
 
+    @abstractmethod
+    def place_stage(self, token: str, location: str) -> None:
+        """Note where the files of a stage are, when nobody knew that yet as it was opened; empty: nobody knows any more."""
+
 
 class SqlNames(FollowsNames):
     """That part in a SQL database."""
@@ -40,3 +44,8 @@ class SqlNames(FollowsNames):
                 if connection.scalar(has_own) is not None:
                     connection.execute(delete(register).where(register.c.table_name == new_name))  # of an earlier table
                     connection.execute(update(register).where(register.c.table_name == old_name).values(table_name=new_name))
+
+    def place_stage(self, token: str, location: str) -> None:
+        """See :meth:`FollowsNames.place_stage`."""
+        with self._database.transaction() as connection:
+            connection.execute(update(stages).where(stages.c.token == token).values(location=location))

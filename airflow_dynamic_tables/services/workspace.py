@@ -10,7 +10,7 @@ from types import TracebackType
 from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
@@ -91,6 +91,14 @@ class Workspace:
         :raises TableNotFoundError: when there is none.
         """
         return as_dynamic(identifier, self.catalog(identifier.catalog).get_table(identifier.path))
+
+    def own_table(self, identifier: TableIdentifier) -> CatalogDynamicTable | CatalogTable:
+        """A table whose versions are ours, as its catalog has it: a dynamic one, or one that CREATE TABLE AS made.
+
+        :raises TableNotFoundError: when there is none.
+        """
+        entry = self.catalog(identifier.catalog).get_table(identifier.path)
+        return entry if isinstance(entry, CatalogTable) and is_one_off(entry) else as_dynamic(identifier, entry)
 
     def _format_of(self, identifier: TableIdentifier) -> str:
         try:

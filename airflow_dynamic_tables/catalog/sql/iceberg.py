@@ -40,7 +40,9 @@ def as_stored(entry: AnyTable | None, physical: Table, version: str | None) -> A
         keys = tuple(key_columns(physical.spec(), physical.schema()).values()) if columns else entry.partition_keys
         return replace(entry, columns=columns, partition_keys=keys, location=physical.location(), snapshot=snapshot)
     if isinstance(entry, CatalogTable):
-        return replace(entry, columns=columns, location=physical.location())
+        keys = tuple(key_columns(physical.spec(), physical.schema()).values()) if columns else entry.partition_keys
+        comment = physical.properties.get("comment", entry.comment)
+        return replace(entry, columns=columns, partition_keys=keys, comment=comment, location=physical.location())
     return replace(table_of(physical), columns=columns)
 
 

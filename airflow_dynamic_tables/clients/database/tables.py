@@ -99,6 +99,7 @@ stages = Table(
     Column("opened_at", UtcDateTime, nullable=False),
     Column("lease_until", UtcDateTime, nullable=False),
     Column("ordinal", Integer, nullable=False),
+    Column("creates", String(767)),
     Index("dt_stages_table_state", "table_name", "state"),
     Index("dt_stages_table_ordinal", "table_name", "ordinal"),
     Index("dt_stages_state", "state"),

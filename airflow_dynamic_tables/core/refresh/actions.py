@@ -58,6 +58,9 @@ class ReasonCode(StrEnum):
     UNCHANGED = "UNCHANGED"
     """What the table reads is as it was when the table was made."""
 
+    CREATED_AS = "CREATED_AS"
+    """Somebody made a table of a query, or replaced one, by CREATE TABLE AS."""
+
     SUSPENDED = "SUSPENDED"
     """Somebody suspended the refreshes of the table."""
 

@@ -10,6 +10,7 @@ planned     the plan is written beside the stage; the job comes next
 commit      the job ended; nobody looked at its result yet
 restoring   the rollback is in the ledger; the table has not changed
 publishing  the ledger knows that the table is about to change; once for every attempt
+naming      the table of a CREATE TABLE AS has its rows under another name, and gets its own next
 published   the table has the new version; the ledger does not know it
 completed   the ledger knows; success is not reported yet
 settling    a stage was taken away from its owner for good (``stages.settle``); its files are there
@@ -35,6 +36,7 @@ class Step(StrEnum):
     COMMIT = "commit"
     RESTORING = "restoring"
     PUBLISHING = "publishing"
+    NAMING = "naming"
     PUBLISHED = "published"
     COMPLETED = "completed"
     SETTLING = "settling"

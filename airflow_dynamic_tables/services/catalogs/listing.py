@@ -18,6 +18,7 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogView,
 )
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
+from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import (
@@ -92,7 +93,8 @@ def tables(workspace: Workspace, database: str | None = None) -> list[ObjectSumm
     catalog_name, name = database_named(workspace, database)
     catalog = workspace.readable(catalog_name)
     kinds = dict.fromkeys(catalog.list_views(name), "view") | dict.fromkeys(catalog.list_dynamic_tables(name), "dynamic table")
-    return [ObjectSummary(join_name(catalog_name, name, table), kinds.get(table, "table")) for table in catalog.list_tables(name)]
+    names = [table for table in catalog.list_tables(name) if not is_draft(table)]
+    return [ObjectSummary(join_name(catalog_name, name, table), kinds.get(table, "table")) for table in names]
 
 
 def views(workspace: Workspace, database: str | None = None) -> list[ObjectSummary]:

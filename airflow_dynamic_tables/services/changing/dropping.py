@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A table that was dropped.
+    """A dynamic table, or one of CREATE TABLE AS, that was dropped.
 
     ``folder`` is where its files stay, if it had any. With ``is_still_read`` its format finds rows and columns in that folder
     without the catalog, so that a table made anew under the name has them again. ``purged`` are the files that were deleted.
@@ -39,7 +40,7 @@ def check_droppable(workspace: Workspace, identifier: TableIdentifier) -> LakeTa
     :raises TableNotFoundError: when the catalog has no such dynamic table.
     :raises ConflictError: while somebody refreshes it, or has to decide over what is in quarantine.
     """
-    entry = workspace.dynamic_table(identifier)
+    entry = workspace.own_table(identifier)
     for stage in workspace.ledger.list_stages(identifier):
         if stage.state is StageState.QUARANTINED:
             todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
@@ -58,7 +59,9 @@ def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: 
 
 
 def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
-    """Drop a dynamic table. A refresh that begins meanwhile is refused by its commit, as of any table that is gone.
+    """Drop a dynamic table, or one that CREATE TABLE AS made.
+
+    A refresh that begins meanwhile is refused by its commit, as of any table that is gone.
 
     :param purge: also delete its files; what a kill leaves of them stays in the folder, which the log has named.
     :raises TableNotFoundError: as of :func:`check_droppable`.
@@ -76,7 +79,7 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
 
 def _purged(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> Dropped:
     """Drop a table with its files, while nobody can make it anew: where a name says where files are, those would go, too."""
-    entry = workspace.dynamic_table(identifier)
+    entry = workspace.own_table(identifier)
     folder = purging.folder_to_purge(workspace, identifier, table)
     with held(workspace, identifier, entry.format, "drop"):
         if folder is not None:
@@ -87,7 +90,8 @@ def _purged(workspace: Workspace, identifier: TableIdentifier, table: LakeTable)
 
 
 def _forget(workspace: Workspace, identifier: TableIdentifier) -> None:
-    delete_workflow(workspace, identifier)
+    if isinstance(workspace.own_table(identifier), CatalogDynamicTable):
+        delete_workflow(workspace, identifier)
     # First: what a kill left of them would count against a table that is made anew by this name.
     workspace.ledger.forget_failures(identifier)
     workspace.catalog(identifier.catalog).drop_table(identifier.path)

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.formats.own_folder import check_own_folder
 from airflow_dynamic_tables.services.stages.marks import other_marks, shared
 from airflow_dynamic_tables.services.workspace import Workspace
 
-_MADE_HERE = re.compile(r"-[0-9a-f]{32}")
+_MADE_HERE = re.compile(r"[-_][0-9a-f]{32}")
 """How the name of a folder ends that was made for one table, and no other."""
 
 

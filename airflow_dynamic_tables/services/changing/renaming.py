@@ -61,6 +61,7 @@ def rename(workspace: Workspace, identifier: TableIdentifier, new: TableIdentifi
     if _is_halfway(workspace, identifier, new):
         finish_rename(workspace, new)
         return Renamed(identifier, new)
+    workspace.dynamic_table(identifier)
     check_droppable(workspace, identifier)
     catalog = workspace.catalog(identifier.catalog)
     if catalog.table_exists(new.path):

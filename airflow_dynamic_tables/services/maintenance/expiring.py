@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
@@ -34,7 +33,7 @@ class Expired:
 
 
 def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
-    """Apply the retention of a dynamic table; a table that its catalog does not have is left alone.
+    """Apply the retention of a dynamic table, or of one that CREATE TABLE AS made; other tables are left alone.
 
     Safe beside refreshes, rollbacks and itself: what an unfinished stage reads, holds or may have committed stays.
 
@@ -42,10 +41,8 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
     try:
-        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+        entry = workspace.own_table(identifier)
     except NotFoundError:
-        return Expired()
-    if not isinstance(entry, CatalogDynamicTable):
         return Expired()
     table = workspace.table(identifier, entry.format)
     note_undone(workspace, identifier, table)

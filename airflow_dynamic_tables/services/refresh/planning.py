@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import quote
@@ -201,13 +202,20 @@ def _refresh_plan(
         comments={**(_forgotten_comments(workspace, table) if current is not None else {}), **table.comments},
         timezone=table.timezone,
         expectations=table.expectations,
-        # Partitions named by hand make the table as a whole no fresher than it was found to be.
-        data_timestamp=request.schedule_time if request.partitions is None else found_fresh(workspace, current),
+        data_timestamp=_fresh_then(workspace, request, current),
         base=current.snapshot if current is not None else None,
         settings=bound.settings,
         allowed=workspace.settings.allowed,
         recipe=bound.recipe,
     )
+
+
+def _fresh_then(workspace: Workspace, request: RefreshRequest, current: Version | None) -> datetime | None:
+    """The time up to which the refresh makes the table fresh; ``None``: it makes it no fresher."""
+    if request.is_one_off:
+        return None
+    # Partitions named by hand make the table as a whole no fresher than it was found to be.
+    return request.schedule_time if request.partitions is None else found_fresh(workspace, current)
 
 
 def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:

@@ -52,7 +52,7 @@ class RefreshRequest:
     those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
     :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
     refresh may be left out while nothing moves. With ``force`` a suspended table is refreshed, too, and stays suspended. A
-    ``batch`` of a stream is written by a job that runs already.
+    ``batch`` of a stream is written by a job that runs already. A table that ``is_one_off`` is made once, and is up to no time.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -70,6 +70,7 @@ class RefreshRequest:
     is_scheduled: bool = False
     batch: StreamBatch | None = None
     force: bool = False
+    is_one_off: bool = False
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -208,6 +209,8 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
         position = request.batch.position
         streamed = Reason(ReasonCode.STREAMED, f"batch {position.batch} of stream {position.stream}")
         return (RefreshAction.ADD if request.batch.follows is not None else action), streamed
+    if request.is_one_off:
+        return action, Reason(ReasonCode.CREATED_AS, "replaced by a query" if current is not None else "made of a query")
     if request.full_refresh:
         return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:

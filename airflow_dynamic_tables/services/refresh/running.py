@@ -83,8 +83,18 @@ def run(
     steps = Steps()
     with steps.step("begin"):
         begun = begin(workspace, request)
-    if isinstance(begun, Skipped):
-        return begun
+    return begun if isinstance(begun, Skipped) else finish(workspace, begun, submit, on_lost, steps)
+
+
+def finish(
+    workspace: Workspace,
+    begun: Attempt,
+    submit: Callable[[RefreshPlan], object],
+    on_lost: Callable[[], None] | None,
+    steps: Steps,
+) -> Version | Skipped:
+    """The rest of :func:`run`, when the refresh has begun."""
+    request = begun.request
     try:
         with lease_kept(workspace, request.token, on_lost):
             with steps.step("spark"):
@@ -139,7 +149,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     open_stage(workspace, stage)
     trace(Step.OPENED, request.token)
     try:
-        planned = _planned(workspace, request, table, stage, to_do)
+        planned = prepare(workspace, request, table, stage, to_do)
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
@@ -168,7 +178,8 @@ def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
     return None
 
 
-def _planned(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, to_do: ToDo) -> RefreshPlan | Skipped:
+def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, to_do: ToDo) -> RefreshPlan | Skipped:
+    """Bind the sources and write the plan beside a stage that was just opened; when that fails, the stage is to be aborted."""
     # The current version is read under the lease: nobody else can commit these partitions from here on.
     note_undone(workspace, stage.table, table)
     current = table.current()

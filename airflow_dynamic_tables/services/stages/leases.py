@@ -76,8 +76,9 @@ def check_gone(workspace: Workspace, blocker: Stage) -> None:
     :raises ConflictError: when somebody does; says who.
     """
     if blocker.owner != COMPACTION and not is_abandoned(workspace, blocker):
+        what = "created" if blocker.creates else "refreshed"
         raise ConflictError(
-            f"{blocker.table} is being refreshed by {blocker.owner} since {blocker.opened_at.isoformat()}; "
+            f"{blocker.table} is being {what} by {blocker.owner} since {blocker.opened_at.isoformat()}; "
             f"try again when that ended, or after {blocker.lease_until.isoformat()} if it died."
         )
 

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import HOLDING, Refresh, RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.stages.drafts import DraftedTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -195,4 +196,6 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
 
 def staged_table(workspace: Workspace, stage: Stage) -> StagedTable:
     """The table side of a stage of the ledger."""
+    if stage.creates is not None:
+        return DraftedTable(workspace, stage.table, stage.format, stage.token)
     return workspace.table(stage.table, stage.format).stage(stage.token)

@@ -1,0 +1,126 @@
+"""Whether a wanted table is made, replaced or left alone; decided before anything is done, and the same in a dry run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
+from airflow_dynamic_tables.core.drafts import is_draft
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, sink_formats
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import (
+    ConfigurationError,
+    SchemaEvolutionError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from airflow_dynamic_tables.services.creating.reading import ReadTable, read
+from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose, WantedTable
+from airflow_dynamic_tables.services.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done; ``read`` is what of, unless the table is there and stays."""
+
+    outcome: Outcome
+    why: str
+    read: ReadTable | None = None
+
+
+def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) -> Decision:
+    """Check everything that can be checked before a job runs.
+
+    :raises DefinitionError: with all that is wrong with the query.
+    :raises ConfigurationError: when the name or the format may not be one, or definitions have the name.
+    :raises TableAlreadyExistsError: when something of that name is there that stays.
+    :raises UnsupportedError: when the catalog is read-only, or cannot make the table in one step.
+    :raises SchemaEvolutionError: when the table that is replaced cannot become one like that.
+    """
+    identifier = wanted.identifier
+    if is_draft(identifier.table):
+        raise ConfigurationError(f"{identifier.table!r} is a name of tables that are being made; choose another one.")
+    _check_undefined(definitions, identifier)
+    entry = _entry(workspace, identifier)
+    if entry is not None and wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
+        return Decision(Outcome.EXISTS, f"{identifier} is there already, {_kind(entry)}; it stays as it is")
+    if entry is not None:
+        _check_replaceable(identifier, entry, wanted.purpose)
+    table_format = _format(wanted, entry)
+    table = workspace.table(identifier, table_format, wanted.atomicity)
+    if not table.is_atomic:
+        raise UnsupportedError(
+            f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
+            f"see a part of it; use format: {DEFAULT_FORMAT}, or make a dynamic table with atomicity: none."
+        )
+    wanted_table = read(workspace, definitions, wanted, table_format)
+    if entry is None:
+        return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)
+    layout = table.layout()
+    if layout is not None:
+        layout.check_keys(identifier, wanted.partition_keys, layout.rebuild)
+    return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
+
+
+def _check_undefined(definitions: Definitions, identifier: TableIdentifier) -> None:
+    """A definition and a one-off table of one name would each hide the other."""
+    known = definitions.tables.get(identifier)
+    if known is not None:
+        raise ConfigurationError(
+            f"{identifier} is defined as a dynamic table at {known.path}:{known.line}; refresh that, or choose another name."
+        )
+    source = definitions.sources.get(identifier)
+    if source is not None and not source.is_view and source.path is not None:
+        raise ConfigurationError(f"{identifier} is declared as a source at {source.file}:{source.line}; choose another name.")
+
+
+def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
+    """What the catalog has under the name.
+
+    :raises UnsupportedError: when it is read-only.
+    """
+    try:
+        return workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError:
+        return None
+
+
+def _kind(entry: AnyTable) -> str:
+    if isinstance(entry, CatalogView):
+        return "a view"
+    return "a dynamic table" if isinstance(entry, CatalogDynamicTable) else "a table"
+
+
+def _check_replaceable(identifier: TableIdentifier, entry: AnyTable, purpose: Purpose) -> None:
+    if purpose is not Purpose.CREATE_OR_REPLACE:
+        todo = "replace it, or choose another name" if is_one_off(entry) else "choose another name"
+        raise TableAlreadyExistsError(f"{identifier} exists already, {_kind(entry)}; {todo}.")
+    if isinstance(entry, CatalogDynamicTable):
+        raise TableAlreadyExistsError(
+            f"{identifier} is a dynamic table, and its definition says what is in it: change that, or drop the table first."
+        )
+    if isinstance(entry, CatalogView):
+        raise TableAlreadyExistsError(f"{identifier} is a view; drop it first, or choose another name.")
+    if not is_one_off(entry):
+        raise TableAlreadyExistsError(
+            f"{identifier} was not made by CREATE TABLE AS, so its rows are not replaced: drop it first, or choose another name."
+        )
+
+
+def _format(wanted: WantedTable, entry: AnyTable | None) -> str:
+    """The format of the new version."""
+    formats = sink_formats()
+    if wanted.format is not None and wanted.format not in formats:
+        hint = did_you_mean(wanted.format, formats) or f"; use {' | '.join(formats)}"
+        raise ConfigurationError(f"unknown format {wanted.format!r}{hint}.")
+    if not isinstance(entry, CatalogTable):
+        return wanted.format or DEFAULT_FORMAT
+    if wanted.format not in (None, entry.format):
+        raise SchemaEvolutionError(
+            f"{wanted.identifier} is a table of format {entry.format} and cannot become one of {wanted.format} in one step: "
+            "drop it first, or choose another name."
+        )
+    return entry.format

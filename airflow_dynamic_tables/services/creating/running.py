@@ -1,0 +1,153 @@
+"""Making a table of a query, by the protocol of a refresh: stage, job, one commit. When that fails it never existed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable, is_one_off
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import ConflictError, TableAlreadyExistsError, TableNotFoundError
+from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
+from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.creating.deciding import Decision, decide
+from airflow_dynamic_tables.services.creating.reading import ReadTable
+from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, WantedTable
+from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.running import Steps, finish, prepare
+from airflow_dynamic_tables.services.stages.drafts import DraftedTable
+from airflow_dynamic_tables.services.stages.leases import new_lease, open_stage
+from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
+from airflow_dynamic_tables.services.workspace import Workspace
+
+Submit = Callable[[RefreshPlan], object]
+
+
+def create_table_as(
+    workspace: Workspace,
+    definitions: Definitions,
+    wanted: WantedTable,
+    by: tuple[str, str],
+    submit: Submit,
+    on_lost: Callable[[], None] | None = None,
+) -> Created:
+    """Make a table of a query, or replace one.
+
+    :param definitions: where sources are declared; empty when nobody declares any.
+    :param by: token, new for every try, and owner, the same for all tries of one piece of work.
+    :param submit: runs the job of a plan to its end and raises when it failed.
+    :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
+    :raises DynamicTableError: as of :func:`~airflow_dynamic_tables.services.creating.deciding.decide`, and as of a refresh.
+    """
+    decision = decide(workspace, definitions, wanted)
+    if decision.read is None:
+        return Created(wanted.identifier, decision.outcome)
+    steps = Steps()
+    try:
+        with steps.step("begin"):
+            begun = _begin(workspace, decision, decision.read, by)
+        version = finish(workspace, begun, submit, on_lost, steps)
+    except TableAlreadyExistsError:
+        if wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
+            return Created(wanted.identifier, Outcome.EXISTS)
+        raise
+    if isinstance(version, Skipped):
+        raise ConflictError(f"{wanted.identifier} was not made: {version.reason}")
+    return _told(workspace, wanted, decision.outcome, version)
+
+
+def _told(workspace: Workspace, wanted: WantedTable, outcome: Outcome, version: Version) -> Created:
+    refresh = recorded_refresh(workspace, version)
+    made = Created(wanted.identifier, outcome, version.number, token=version.token, sources=dict(version.sources))
+    if refresh is None:
+        return made
+    return replace(made, rows=refresh.rows, files=refresh.files, bytes=refresh.bytes, seconds=dict(refresh.seconds))
+
+
+def _begin(workspace: Workspace, decision: Decision, wanted: ReadTable, by: tuple[str, str]) -> Attempt:
+    """Take the lease, and write the plan beside the stage.
+
+    :raises ConflictError: when a living owner makes or refreshes a table of that name.
+    """
+    token, owner = by
+    request = RefreshRequest(
+        table=wanted.table,
+        sources=wanted.sources,
+        schedule_time=workspace.now(),
+        token=token,
+        owner=owner,
+        full_refresh=True,
+        is_one_off=True,
+    )
+    trace(Step.BEGIN, token)
+    begin = _begin_new if decision.outcome is Outcome.CREATED else _begin_again
+    return begin(workspace, request)
+
+
+def _begin_new(workspace: Workspace, request: RefreshRequest) -> Attempt:
+    """Begin to make a table that is not there; the draft comes after the lease, which knows of it when this process dies."""
+    wanted = request.table
+    drafted = DraftedTable(workspace, wanted.identifier, wanted.format, request.token)
+    draft = str(drafted.draft)
+    open_stage(workspace, _stage(workspace, request, location=draft, creates=draft))
+    trace(Step.OPENED, request.token)
+    try:
+        drafted.check_free()
+        database = wanted.identifier.database
+        workspace.catalog(wanted.identifier.catalog).create_database(database, CatalogDatabase(), ignore_if_exists=True)
+        drafted.register(wanted.comment, wanted.partition_keys)
+        stage = _stage(workspace, request, location=drafted.begin(), creates=draft)
+        return _prepared(workspace, request, drafted.table(), stage, drafted)
+    except BaseException as error:
+        abort(workspace, request.token, error)
+        raise
+
+
+def _begin_again(workspace: Workspace, request: RefreshRequest) -> Attempt:
+    """Begin to replace a table."""
+    identifier = request.table.identifier
+    table = workspace.table(identifier, request.table.format, request.table.atomicity)
+    staged = table.stage(request.token)
+    stage = _stage(workspace, request, location=staged.begin())
+    open_stage(workspace, stage)
+    trace(Step.OPENED, request.token)
+    try:
+        _check_still_there(workspace, request)
+        return _prepared(workspace, request, table, stage, staged)
+    except BaseException as error:
+        abort(workspace, request.token, error)
+        raise
+
+
+def _check_still_there(workspace: Workspace, request: RefreshRequest) -> None:
+    identifier = request.table.identifier
+    try:
+        entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
+    except TableNotFoundError as error:
+        raise ConflictError(f"{identifier} was dropped while it was to be replaced; try again.") from error
+    if not isinstance(entry, CatalogTable) or not is_one_off(entry) or entry.format != request.table.format:
+        raise ConflictError(f"{identifier} was changed while it was to be replaced; try again.")
+
+
+def _stage(workspace: Workspace, request: RefreshRequest, location: str, creates: str | None = None) -> Stage:
+    return Stage(
+        token=request.token,
+        table=request.table.identifier,
+        location=location,
+        owner=request.owner,
+        format=request.table.format,
+        creates=creates,
+        **new_lease(workspace),
+    )
+
+
+def _prepared(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, staged: StagedTable) -> Attempt:
+    planned = prepare(workspace, request, table, stage, ToDo(WHOLE_TABLE))
+    if isinstance(planned, Skipped):
+        raise ConflictError(f"{stage.table} was not made: {planned.reason}")
+    return Attempt(request, table, stage, staged, planned)

@@ -1,0 +1,175 @@
+"""Drafts: a table that is made of a query has another name until its commit gives it its own, in one step of its catalog.
+
+Until then nobody finds it by its name. A draft that is given up first gets a third name, so that a commit which is still under
+way can no longer find it; only what has that name is deleted. So a table that got its name is never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogTable
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.core.drafts import discarded_name, draft_name
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    ConflictError,
+    DynamicTableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
+from airflow_dynamic_tables.ledger.base import StageState
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+class DraftedTable(StagedTable):
+    """The stage of a table that its commit makes.
+
+    :param identifier: the name that it gets.
+    """
+
+    def __init__(self, workspace: Workspace, identifier: TableIdentifier, table_format: str, token: str) -> None:
+        catalog, database, table = identifier.catalog, identifier.database, identifier.table
+        self.draft = TableIdentifier(catalog, database, draft_name(table, token))
+        self._discarded = TableIdentifier(catalog, database, discarded_name(table, token))
+        self._identifier = identifier
+        self._workspace = workspace
+        self._catalog = workspace.catalog(catalog)
+        self._format = table_format
+        self._token = token
+        self._is_lost = False
+
+    def table(self) -> LakeTable:
+        """The draft."""
+        return self._workspace.table(self.draft, self._format)
+
+    def register(self, comment: str | None, partition_keys: tuple[str, ...]) -> None:
+        """Put the draft into the catalog.
+
+        :raises DatabaseNotFoundError: when its database is missing.
+        """
+        entry = CatalogTable(
+            comment=comment, partition_keys=partition_keys, format=self._format, properties={ONE_OFF: self._token}
+        )
+        self._catalog.create_table(self.draft.path, entry, ignore_if_exists=True)
+
+    def begin(self) -> str:
+        """See :meth:`StagedTable.begin`; the draft has to be in its catalog, and its stage in the ledger."""
+        location = self.table().stage(self._token).begin()
+        self._workspace.ledger.place_stage(self._token, location)
+        return location
+
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.commit`.
+
+        :raises TableAlreadyExistsError: when somebody else was first to make a table of that name.
+        """
+        if version := self.outcome():
+            return version
+
+        def still_free() -> None:
+            self.check_free()
+            before_publish()
+
+        version = self.table().stage(self._token).commit(request, still_free)
+        trace(Step.NAMING, self._token)
+        return self._named(version)
+
+    def check_free(self) -> None:
+        """Check that nothing has the name yet.
+
+        :raises TableAlreadyExistsError: when something has.
+        """
+        if self._catalog.table_exists(self._identifier.path):
+            raise self._taken()
+
+    def _taken(self) -> TableAlreadyExistsError:
+        return TableAlreadyExistsError(f"{self._identifier} was made by somebody else meanwhile; it stays as it is.")
+
+    def _named(self, version: Version) -> Version:
+        """Give the draft its name."""
+        try:
+            self._catalog.rename_table(self.draft.path, self._identifier.table)
+        except TableAlreadyExistsError as error:
+            raise self._taken() from error
+        except TableNotFoundError as error:
+            if landed := self.outcome():
+                return landed
+            raise CommitRejectedError(f"{self._identifier} was given up while it was made; nothing was created.") from error
+        except DynamicTableError as error:
+            return self._looked_up(error)
+        return version
+
+    def _looked_up(self, error: DynamicTableError) -> Version:
+        """The version, when the table got its name though the answer was lost.
+
+        :raises CommitUnknownError: when the catalog cannot be asked, or the draft not be taken away.
+        """
+        try:
+            if self.outcome() is None:
+                self.fence()
+            landed = self.outcome()
+        except (CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
+            raise CommitUnknownError(f"Nobody knows yet whether {self._identifier} got its name: {error}") from error
+        if landed is None:
+            raise CommitRejectedError(f"{self._identifier} could not get its name: {error}") from error
+        return landed
+
+    def outcome(self) -> Version | None:
+        """See :meth:`StagedTable.outcome`: whether what has the name was made by this token."""
+        return self._workspace.table(self._identifier, self._format).stage(self._token).outcome()
+
+    def fence(self) -> None:
+        """See :meth:`StagedTable.fence`: the draft gets a name that no commit looks for."""
+        try:
+            self._catalog.rename_table(self.draft.path, self._discarded.table)
+        except TableNotFoundError:
+            self._note_lost()  # it has its name, or was given up before
+        except TableAlreadyExistsError as error:
+            raise CommitRejectedError(f"{self.draft} cannot be given up: {error}") from error
+        except DynamicTableError as error:
+            raise CommitUnknownError(f"Nobody knows whether {self.draft} was given up: {error}") from error
+
+    def _note_lost(self) -> None:
+        """Remember when a draft whose commit began is nowhere: somebody may have renamed the table since, so its files stay."""
+        stage = self._workspace.ledger.get_stage(self._token)
+        if stage is None or stage.state is not StageState.FENCING or self._catalog.table_exists(self._discarded.path):
+            return
+        if self.outcome() is None:
+            self._is_lost = True
+            self._workspace.ledger.place_stage(self._token, "")
+            log.warning("Neither %s nor %s is there, so whatever files the former had stay.", self.draft, self._identifier)
+
+    def abort(self, location: str | None = None) -> None:
+        """See :meth:`StagedTable.abort`: files first, so that after a kill the catalog still tells of what is left."""
+        with suppress(TableNotFoundError):
+            self._catalog.rename_table(self.draft.path, self._discarded.table)
+        if location and not self._is_lost:
+            self._delete(location)
+        with suppress(TableNotFoundError):
+            self._catalog.drop_table(self._discarded.path)
+
+    def _delete(self, location: str) -> None:
+        """Delete the folder of the draft.
+
+        :param location: the folder of the stage in that.
+        :raises ConflictError: when the table reads it.
+        """
+        before, made, after = location.partition(f"/{self.draft.table}")
+        if not made:
+            return  # the draft had no folder yet
+        folder = f"{before}{made}{after.partition('/')[0]}"
+        own = self._workspace.table(self._identifier, self._format).folder()
+        if own is not None and own.rstrip("/") == folder:
+            raise ConflictError(f"{self._identifier} reads {folder}, so it stays.")
+        delete_folder(before, folder)

@@ -1,0 +1,1 @@
+"""CREATE TABLE AS: made, replaced, refused."""
