@@ -201,6 +201,12 @@ def postgres_state(postgres: PostgresServer) -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
+def tables_url(postgres: PostgresServer) -> str:
+    """A database that all tests of tables in PostgreSQL share: each has a schema of its own."""
+    return postgres.create_database("tables")
+
+
+@pytest.fixture(scope="session")
 def catalogs_url(postgres_state: Callable[[], str]) -> str:
     """A database that all tests of ``sql`` catalogs share: each has a catalog name of its own."""
     return postgres_state()

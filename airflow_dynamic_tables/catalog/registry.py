@@ -50,7 +50,7 @@ CATALOG_TYPES: Mapping[str, CatalogType] = {
     "sql": CatalogType("sql.catalog:SqlCatalog", ("url", "warehouse"), "postgresql"),
     "memory": CatalogType("memory:MemoryCatalog"),
     "hive": CatalogType("hive.catalog:HiveCatalog", ("uri", "warehouse"), "thrift", {"hive.metastore.uris": "uri"}, "hive"),
-    "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url",), "postgresql"),
+    "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql"),
 }
 
 

@@ -18,6 +18,9 @@ class Deleted:
     files: int = 0
     bytes: int = 0
 
+    def __add__(self, other: Deleted) -> Deleted:
+        return Deleted(self.files + other.files, self.bytes + other.bytes)
+
 
 @as_os_errors()
 def delete_folder(root: str, uri: str) -> None:

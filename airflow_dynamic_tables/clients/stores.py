@@ -68,10 +68,16 @@ class FolderStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class PostgresStore(Store):
-    """A PostgreSQL server, and in which environment variable a job finds the password of its user, if there is one."""
+    """A PostgreSQL server, and in which environment variable a job finds the password of its user, if there is one.
+
+    ``warehouse`` is the URI of the folder for the small files of refreshes, ``lock_timeout`` the seconds for which a commit waits
+    for what others have locked.
+    """
 
     kind = "postgres"
     reads_as = "jdbc"
 
     server: PostgresServer
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    warehouse: str = ""
+    lock_timeout: float = 30.0

@@ -58,6 +58,7 @@ TABLES: dict[tuple[str, str], Module] = {
     ("orc", "metastore"): _HIVE,
     ("parquet", "folder"): _FOLDER,
     ("orc", "folder"): _FOLDER,
+    ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.table:JdbcTable", "postgres"),
 }
 """Tables that are refreshed here, by format and kind of store: a :class:`~airflow_dynamic_tables.formats.base.LakeTable` each."""
 

@@ -1,42 +1,70 @@
-"""PostgreSQL as a catalog to read: its databases, and their tables and views with columns in Spark's types."""
+"""PostgreSQL as a catalog: its databases, their tables and views with columns in Spark's types, and dynamic tables among them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Self
 
-from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
-from airflow_dynamic_tables.catalog.errors import no_database, no_table
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable
-from airflow_dynamic_tables.clients.postgres.server import PostgresServer
+from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, absolute_uri
+from airflow_dynamic_tables.catalog.errors import database_taken, no_database, no_table, no_version
+from airflow_dynamic_tables.catalog.jdbc.entries import Entries
+from airflow_dynamic_tables.catalog.jdbc.tables import JdbcTables
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer
 from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table, list_databases, list_tables
 from airflow_dynamic_tables.clients.stores import PostgresStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError
 
 _DATABASE = "SELECT shobj_description(oid, 'pg_database') AS comment FROM pg_database WHERE datname = %(name)s"
 
+LOCK_TIMEOUT = 30.0
+"""Seconds for which a commit waits for what others have locked."""
 
-class JdbcCatalog(ReadableCatalog):
-    """The databases of a PostgreSQL server.
+
+class JdbcCatalog(ReadableWritableCatalog):
+    """The databases of a PostgreSQL server; of tables only dynamic ones are made here.
 
     :param url: URL of one database of the server, which is the default one.
+    :param warehouse: URI of the folder for the small files of refreshes.
+    :param lock_timeout: seconds for which commits wait for what others have locked.
     :raises ConfigurationError: when the URL is malformed or of another kind of server.
     """
 
-    def __init__(self, name: str, url: str, default_database: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        default_database: str | None = None,
+        warehouse: str = "",
+        lock_timeout: float = LOCK_TIMEOUT,
+    ) -> None:
         self._server = PostgresServer(url, f"catalog {name}")
+        self._warehouse = warehouse
+        self._tables = JdbcTables(name, self._server, lock_timeout)
         super().__init__(name, default_database or self._server.database or "postgres")
 
     @classmethod
-    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:
         """See :meth:`ReadableCatalog.from_entry`."""
-        return cls(entry.name, entry.required("url"), entry.default_database)
+        warehouse = entry.folder("warehouse") or absolute_uri(f"{defaults.warehouse}/{folder_name(entry.name)}", entry.base)
+        seconds = entry.params.get("lock-timeout", str(LOCK_TIMEOUT))
+        try:
+            lock_timeout = float(seconds)
+        except ValueError:
+            lock_timeout = 0.0
+        if not 0.1 <= lock_timeout <= 3600:
+            raise ConfigurationError(f"lock-timeout is {seconds!r}; write seconds from 0.1 to 3600, such as 30.")
+        return cls(entry.name, entry.required("url"), entry.default_database, warehouse, lock_timeout)
 
     def stores(self) -> tuple[PostgresStore]:
         """See :meth:`ReadableCatalog.stores`."""
         variable = re.sub(r"\W", "_", f"DYNAMIC_TABLES_PASSWORD_{self.name.upper()}", flags=re.ASCII)
         password = self._server.password
-        return (PostgresStore(self.name, self._server, {variable: password} if password is not None else {}),)
+        passwords = {variable: password} if password is not None else {}
+        return (PostgresStore(self.name, self._server, passwords, self._warehouse, self._tables.lock_timeout),)
 
     def open(self) -> None:
         """Connect once, so that a server that is down is noticed here."""
@@ -58,23 +86,57 @@ class JdbcCatalog(ReadableCatalog):
             raise no_database(self.name, database)
         return CatalogDatabase(comment=rows[0].comment)
 
+    def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:  # noqa: ARG002
+        """See :meth:`ReadableWritableCatalog.create_database`; a missing one is made by whoever runs the server."""
+        if not self.database_exists(database):
+            raise UnsupportedError(
+                f"Server of catalog {self.name} has no database {database}, and none is made here: run CREATE DATABASE there, "
+                f"or name one of {', '.join(self.list_databases())}."
+            )
+        if not ignore_if_exists:
+            raise database_taken(self.name, database)
+
+    def alter_database(self, database: str, value: CatalogDatabase, *, ignore_if_not_exists: bool = False) -> None:  # noqa: ARG002
+        """See :meth:`ReadableWritableCatalog.alter_database`; the server is asked to do that itself."""
+        raise self._unsupported("changing databases")
+
+    def drop_database(self, database: str, *, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:  # noqa: ARG002
+        """See :meth:`ReadableWritableCatalog.drop_database`; the server is asked to do that itself."""
+        raise self._unsupported("dropping databases")
+
     def list_tables(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_tables`; views are tables here, as Spark reads both."""
         self.get_database(database)
         with self._server.connected(database) as opened:
-            return sorted(table.listed for table in list_tables(opened))
+            return sorted({*(table.listed for table in list_tables(opened)), *Entries(opened).all()})
 
-    def get_table(self, path: ObjectPath, version: str | None = None) -> CatalogTable:
+    def list_dynamic_tables(self, database: str) -> list[str]:
+        """See :meth:`ReadableCatalog.list_dynamic_tables`."""
+        return list(self.get_dynamic_tables(database))
+
+    def get_dynamic_tables(self, database: str) -> dict[str, CatalogDynamicTable]:
+        """See :meth:`ReadableCatalog.get_dynamic_tables`; columns are those of the entries."""
+        self.get_database(database)
+        with self._server.connected(database) as opened:
+            return Entries(opened).all()
+
+    def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`; PostgreSQL keeps no versions."""
-        if version is not None or not self.database_exists(path.database):
+        if not self.database_exists(path.database):
             raise no_table(self.name, path)
         with self._server.connected(path.database) as database:
-            table = find_table(database, path.name)
-            if table is None:
-                raise no_table(self.name, path)
-            columns = columns_of(database, table)
+            table = self._tables.get(database, path) or self._foreign(database, path)
+        if version is not None and version != getattr(table, "snapshot", None):
+            raise no_version(self.name, path, version)
+        return table
+
+    def _foreign(self, database: OpenDatabase, path: ObjectPath) -> CatalogTable:
+        """A table or view that nobody here refreshes."""
+        table = find_table(database, path.name)
+        if table is None:
+            raise no_table(self.name, path)
         return CatalogTable(
-            columns,
+            columns_of(database, table),
             comment=table.comment,
             format="jdbc",
             location=self._server.jdbc_url(path.database),
@@ -86,4 +148,32 @@ class JdbcCatalog(ReadableCatalog):
         if not self.database_exists(path.database):
             return False
         with self._server.connected(path.database) as database:
-            return find_table(database, path.name) is not None
+            return self._tables.get(database, path) is not None or find_table(database, path.name) is not None
+
+    def create_table(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.create_table`."""
+        self.get_database(path.database)
+        self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
+
+    def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """See :meth:`ReadableWritableCatalog.change_table`."""
+        self._check_database(path)
+        return self._tables.change(path, change)
+
+    def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_table`."""
+        if ignore_if_not_exists and not self.database_exists(path.database):
+            return
+        self._check_database(path)
+        self._tables.rename(path, new_name, ignore_if_not_exists=ignore_if_not_exists)
+
+    def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.drop_table`; unlike elsewhere, the rows go with the table."""
+        if ignore_if_not_exists and not self.database_exists(path.database):
+            return
+        self._check_database(path)
+        self._tables.drop(path, ignore_if_not_exists=ignore_if_not_exists)
+
+    def _check_database(self, path: ObjectPath) -> None:
+        if not self.database_exists(path.database):
+            raise no_table(self.name, path)

@@ -1,21 +1,50 @@
-"""A PostgreSQL server to read from: its databases, queries on them, and the snapshots that Spark's connections share."""
+"""A PostgreSQL server: its databases, queries and transactions on them, and the snapshots that Spark's connections share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, CursorResult, Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.sql_servers import advice, make_engine, parse_url, reason
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError, ConfigurationError
 from airflow_dynamic_tables.redaction import is_secret_name
 
 _PASSWORD_FILE = "passfile"
 """A parameter that only libpq knows: where this machine has the passwords."""
+
+
+_REFUSED = ("22", "23", "25", "40", "42", "53", "54", "55", "P0")
+"""Classes of SQLSTATE with which a server says that it has not committed."""
+
+_UNKNOWN_COMPLETION = "40003"
+
+_ABANDONED = "120s"
+"""After which the server ends a transaction whose client has died without a word, so that nothing stays locked."""
+
+
+class PostgresError(CatalogUnavailableError):
+    """A PostgreSQL server refused something, or broke off.
+
+    ``sqlstate`` is its code, ``None`` when it gave none; ``said`` is what it said, ``detail`` more of that.
+    """
+
+    def __init__(self, message: str, sqlstate: str | None, said: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.said = said
+        self.detail = detail
+
+
+def literal(text: str) -> str:
+    """Text as a literal of PostgreSQL, whatever its settings say of backslashes."""
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'" if "\\" not in text else " E'" + escaped.replace("\\", "\\\\") + "'"
 
 
 def quote(*parts: str) -> str:
@@ -24,18 +53,43 @@ def quote(*parts: str) -> str:
 
 
 class OpenDatabase:
-    """One connection to one database."""
+    """One connection to one database. Every method may raise :class:`PostgresError`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._connection = connection
+        self._errors = errors
 
     def rows(self, query: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
         """Rows of a query, with an attribute for each column.
 
         :param parameters: values for ``%(name)s`` in the query; without any, a percent sign in it is just that.
         """
+        with self._errors():
+            return list(self._execute(query, parameters))
+
+    def run(self, statement: str, parameters: Mapping[str, object] | None = None) -> int:
+        """Execute a statement.
+
+        :return: how many rows it wrote.
+        """
+        with self._errors():
+            return self._execute(statement, parameters).rowcount
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What the body wrote is taken back, and its locks are let go of, when it raises; the transaction goes on."""
+        self.run("SAVEPOINT body")
+        try:
+            yield
+        except BaseException:
+            with suppress(PostgresError):  # with the connection everything is gone
+                self.run("ROLLBACK TO SAVEPOINT body")
+            raise
+        self.run("RELEASE SAVEPOINT body")
+
+    def _execute(self, query: str, parameters: Mapping[str, object] | None) -> CursorResult[Any]:
         # Without the option, the driver would look for parameters in a query that has none.
-        return list(self._connection.exec_driver_sql(query, parameters, execution_options={"no_parameters": True}))
+        return self._connection.exec_driver_sql(query, parameters, execution_options={"no_parameters": True})
 
 
 class PostgresServer:
@@ -87,7 +141,35 @@ class PostgresServer:
         :raises CatalogUnavailableError: when the database cannot be reached or refuses a query.
         """
         with self._errors(database), self._engine(database).connect() as connection:
-            yield OpenDatabase(connection)
+            yield OpenDatabase(connection, partial(self._errors, database))
+
+    @contextmanager
+    def transaction(self, database: str, lock_timeout: float) -> Iterator[OpenDatabase]:
+        """A transaction that is committed when the body ends well.
+
+        :param lock_timeout: seconds that a statement waits for a lock.
+        :raises PostgresError: when the database cannot be reached or refuses a statement; surely nothing was committed.
+        :raises CommitUnknownError: when the answer to the commit was lost.
+        """
+        with self._errors(database), self._engine(database).connect() as connection:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}")
+            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_ABANDONED}'")
+            connection.exec_driver_sql("SET LOCAL row_security = off")  # rather an error than rows that nobody sees
+            yield OpenDatabase(connection, partial(self._errors, database))
+            try:
+                connection.commit()
+            except DBAPIError as error:
+                state = sqlstate(error) or ""
+                if state[:2] in _REFUSED and state != _UNKNOWN_COMPLETION:
+                    raise
+                raise CommitUnknownError(f"{self.jdbc_url(database)} gave no answer to COMMIT: {reason(error)}.") from error
+
+    def release(self, database: str) -> None:
+        """Let go of the snapshot of a database: a table cannot be replaced at once while one is held."""
+        connection = self._snapshots.pop(database, None)
+        if connection is not None:
+            with suppress(DBAPIError):
+                connection.close()
 
     def export_snapshot(self, database: str) -> str:
         """The id of a snapshot of a database, which other connections can read at until :meth:`close`.
@@ -107,10 +189,8 @@ class PostgresServer:
 
     def close(self) -> None:
         """Let go of the snapshots."""
-        for connection in self._snapshots.values():
-            with suppress(DBAPIError):
-                connection.close()
-        self._snapshots.clear()
+        for database in list(self._snapshots):
+            self.release(database)
 
     def _engine(self, database: str) -> Engine:
         return make_engine(self._url.set(database=database), {})
@@ -122,4 +202,10 @@ class PostgresServer:
         except DBAPIError as error:
             todo = advice(self._url.set(database=database), error)
             message = f"Cannot read {self.jdbc_url(database)} of {self._reader}: {reason(error)}{todo}."
-            raise CatalogUnavailableError(message) from error
+            detail = getattr(getattr(error.orig, "diag", None), "message_detail", None) or ""
+            raise PostgresError(message, sqlstate(error), reason(error), detail) from error
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The code that a server gave with an error; ``None`` when it gave none, as when the connection broke."""
+    return getattr(error.orig, "sqlstate", None)

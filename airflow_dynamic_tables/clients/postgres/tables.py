@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_dynamic_tables.clients.postgres.names import is_own
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer, quote
 from airflow_dynamic_tables.clients.postgres.types import spark_type
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -54,14 +55,19 @@ def list_databases(server: PostgresServer, through: str) -> list[str]:
 
 
 def list_tables(database: OpenDatabase) -> list[PostgresTable]:
-    """Tables and views of a database."""
-    return [PostgresTable(row.schema, row.name, row.oid, row.comment) for row in database.rows(_TABLES)]
+    """Tables and views of a database, but for those that this package needs for itself."""
+    rows = (row for row in database.rows(_TABLES) if not is_own(row.name))
+    return [PostgresTable(row.schema, row.name, row.oid, row.comment) for row in rows]
 
 
 def find_table(database: OpenDatabase, name: str) -> PostgresTable | None:
     """The table of that name: as it is listed, or with its schema though that is ``public``; ``None`` when it is missing."""
-    named = (table for table in list_tables(database) if name in (table.listed, f"{table.schema}.{table.name}"))
-    return next(named, None)
+    tables = list_tables(database)
+    # A dot parts schema and table, though somebody may have a table in public whose own name has one.
+    for called in (lambda table: f"{table.schema}.{table.name}", lambda table: table.listed):
+        if found := next((table for table in tables if called(table) == name), None):
+            return found
+    return None
 
 
 def columns_of(database: OpenDatabase, table: PostgresTable) -> tuple[Column, ...]:

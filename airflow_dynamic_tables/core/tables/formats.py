@@ -119,8 +119,8 @@ FORMATS = {
         TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
         TableFormat(
             "jdbc",
-            sink=Support.PLANNED,
-            source=Support.YES,
+            Support.YES,
+            Support.YES,
             file_format="parquet",
             keys_in_files=True,
             in_server=True,

@@ -10,7 +10,6 @@ import pytest
 
 from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, TableStatistics
-from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.postgres.types import spark_type
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -106,7 +105,6 @@ def test_a_table_with_its_comments(catalog: JdbcCatalog, shop: str) -> None:
 
 
 def test_what_it_cannot_hold_is_empty_or_missing(catalog: JdbcCatalog) -> None:
-    assert not isinstance(catalog, ReadableWritableCatalog)
     database = catalog.default_database
     assert catalog.list_views(database) == catalog.list_dynamic_tables(database) == catalog.list_functions(database) == []
     assert catalog.get_table_statistics(path(catalog, "orders")) == TableStatistics()

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
+from tests.support.benches.jdbc import jdbc_bench
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore
 
@@ -35,12 +36,16 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
         pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
+        pytest.param("jdbc/postgres", marks=pytest.mark.postgres),
     ]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "toy/folder":
         request.getfixturevalue("toy_format")
         yield Bench(FolderStore("lake", f"file://{tmp_path}/warehouse"), format="toy")
+        return
+    if request.param == "jdbc/postgres":
+        yield jdbc_bench(request.getfixturevalue("tables_url"), tmp_path)
         return
     if not request.param.startswith("iceberg"):
         derby = request.param.endswith("/derby")

@@ -75,7 +75,7 @@ def test_other_columns_come_with_their_rows(bench: Bench, change: str, keys: tup
     assert bench.table.sample(10) == [row(columns, 7)]
     content = bench.table.read()
     assert content.schema == ", ".join(f"`{column.name}` {column.type}" for column in columns)
-    assert len(content.files) == 1
+    assert len(content.files) == (1 if bench.has_files else 0)
     counts = bench.table.count(PartitionSet.of([{"ds": "1"}])) if keys else None
     assert counts is None or (counts.replaced, counts.total) == (1, 1)
 

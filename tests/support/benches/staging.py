@@ -44,6 +44,8 @@ class Bench:
     """Format of the table, when it is not that of its files."""
     is_registered: bool = False
     """Whether the metastore has the table: a refresh of a Hive table begins with an entry in the catalog."""
+    has_files: bool = True
+    """Whether its rows are in files that everybody can read."""
     planned: dict[str, PartitionSet] = field(default_factory=dict)
     """What each stage replaces, by token; the whole table, when nothing is said."""
 

@@ -1,0 +1,171 @@
+"""The dynamic tables of a PostgreSQL database: made, changed, renamed and dropped with the real tables that hold their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from airflow_dynamic_tables.catalog.errors import no_table, other_kind, table_taken
+from airflow_dynamic_tables.catalog.jdbc.entries import Entries
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable
+from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
+from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.own_tables import (
+    forget_commits,
+    latest_snapshot,
+    make_own_tables,
+    rename_commits,
+)
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, quote
+from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import CatalogError, ConflictError, UnsupportedError
+
+_FORMAT = "jdbc"
+
+_DEPENDENT = "2BP01"
+"""SQLSTATE of what cannot be dropped because something depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JdbcTables:
+    """The dynamic tables of a server's databases, in the catalog of that name.
+
+    ``lock_timeout`` are the seconds that others are waited for.
+    """
+
+    catalog: str
+    server: PostgresServer
+    lock_timeout: float
+
+    def get(self, opened: OpenDatabase, path: ObjectPath) -> CatalogDynamicTable | None:
+        """One dynamic table, with the columns that it has by now; ``None`` when it is none."""
+        name = _named(path)
+        entry = Entries(opened).get(name) if name is not None else None
+        if entry is None or name is None:
+            return None
+        table = find_table(opened, str(name))
+        if table is None:
+            return entry
+        return replace(
+            entry,
+            columns=columns_of(opened, table),
+            location=self.server.jdbc_url(path.database),
+            snapshot=latest_snapshot(opened, name),
+        )
+
+    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.create_table`; its first refresh makes the real table."""
+        if not isinstance(table, CatalogDynamicTable) or table.format != _FORMAT:
+            kind = f"tables of format {table.format}" if isinstance(table, CatalogDynamicTable) else f"a {type(table).__name__}"
+            raise UnsupportedError(
+                f"Catalog {self.catalog} cannot hold {kind}: what is not refreshed here is made in PostgreSQL itself, and what "
+                f"is has format: {_FORMAT}."
+            )
+        name = TableName.parse(path.name)
+        make_own_tables(self.server, path.database, name)
+        with self._changing(path, name) as opened:
+            is_new = find_table(opened, str(name)) is None and Entries(opened).add(name, table)
+        if not is_new and not ignore_if_exists:
+            raise table_taken(self.catalog, path)
+
+    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """See :meth:`ReadableWritableCatalog.change_table`."""
+        name = _named(path)
+        if name is None:
+            raise no_table(self.catalog, path)
+        with self._changing(path, name) as opened:
+            entries = Entries(opened)
+            before = entries.get(name, is_changed=True)
+            if before is None:
+                self._check_dynamic(opened, path, name)
+                raise no_table(self.catalog, path)
+            after = change(before)
+            if not isinstance(after, CatalogDynamicTable):
+                raise other_kind(self.catalog, path, before, after)
+            entries.change(name, after)
+        return before
+
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.rename_table`; what depends on the table stays with it."""
+        name = _named(path)
+        renamed = TableName.parse(new_name)
+        if name is not None and name.schema != renamed.schema:
+            raise UnsupportedError(
+                f"{path} stays in schema {name.schema}; name it {TableName(name.schema, renamed.table).listed}."
+            )
+        with self._changing(path, name or renamed) as opened:
+            if name is None or not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
+                if ignore_if_not_exists:
+                    return
+                raise no_table(self.catalog, path)
+            if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
+                raise table_taken(self.catalog, ObjectPath(path.database, new_name))
+            lock_commits(opened, name)
+            lock_commits(opened, renamed)
+            if find_table(opened, str(name)) is not None:
+                opened.run(f"ALTER TABLE {name.quoted} RENAME TO {quote(renamed.table)}")
+            rename_commits(opened, name, renamed)
+            Entries(opened).rename(name, renamed)
+
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """See :meth:`ReadableWritableCatalog.drop_table`; the rows go with the table.
+
+        :raises CatalogError: when something depends on it, whose name it says.
+        """
+        name = _named(path)
+        if name is None:
+            if ignore_if_not_exists:
+                return
+            raise no_table(self.catalog, path)
+        try:
+            with self._changing(path, name) as opened:
+                if not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
+                    if ignore_if_not_exists:
+                        return
+                    raise no_table(self.catalog, path)
+                lock_commits(opened, name)
+                if latest_snapshot(opened, name) is not None:  # or somebody else made it meanwhile
+                    opened.run(f"DROP TABLE IF EXISTS {name.quoted}")
+                forget_commits(opened, name)
+                Entries(opened).remove(name)
+        except PostgresError as error:
+            if error.sqlstate != _DEPENDENT:
+                raise
+            raise CatalogError(f"{path} is not dropped: {'; '.join(error.detail.splitlines())}. Drop that first.") from error
+
+    def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:
+        if Entries(opened).get(name, is_changed=True) is not None:
+            return True
+        if not ignore:
+            self._check_dynamic(opened, path, name)
+        return False
+
+    def _check_dynamic(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
+        """Check that a table that has no row is not there at all.
+
+        :raises UnsupportedError: when it is.
+        """
+        if find_table(opened, str(name)) is not None:
+            raise UnsupportedError(f"{path} was made in PostgreSQL and not through catalog {self.catalog}; change it there.")
+
+    @contextmanager
+    def _changing(self, path: ObjectPath, name: TableName) -> Iterator[OpenDatabase]:
+        """A transaction that waits for others no longer than it should.
+
+        :raises ConflictError: says who keeps it waiting.
+        """
+        with (
+            named_holders(self.server, path.database, name, "Changing it", ConflictError),
+            self.server.transaction(path.database, self.lock_timeout) as opened,
+        ):
+            yield opened
+
+
+def _named(path: ObjectPath) -> TableName | None:
+    """The name of a table of ours; ``None`` when none can have it, so that there is no such table."""
+    try:
+        return TableName.parse(path.name)
+    except UnsupportedError:
+        return None

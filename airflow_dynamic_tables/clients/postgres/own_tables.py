@@ -1,0 +1,80 @@
+"""The tables of this package in a PostgreSQL database: made in a schema with the first dynamic table there."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, literal
+from airflow_dynamic_tables.exceptions import ConfigurationError
+
+_NO_PRIVILEGE = "42501"
+
+_COMMIT = """
+id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, token text NOT NULL, number bigint,
+committed_at timestamptz NOT NULL DEFAULT now(), value jsonb, UNIQUE (table_name, token), UNIQUE (table_name, number)
+"""
+"""A row without a number and a value says that the commit of its token can no longer land."""
+
+_LOCK_TIMEOUT = 30.0
+"""Seconds; making a table takes milliseconds."""
+
+
+def is_there(database: OpenDatabase, *tables: str) -> bool:
+    """Whether all of these tables exist, by their full names in SQL."""
+    return all(database.rows("SELECT to_regclass(%(name)s) AS oid", {"name": table})[0].oid is not None for table in tables)
+
+
+def make_own_tables(server: PostgresServer, database: str, table: TableName) -> None:
+    """Make the tables that tell of a table of ours, unless its schema has them; idempotent.
+
+    :raises ConfigurationError: when there is no such schema, or nobody may make tables there.
+    """
+    with server.connected(database) as opened:
+        if is_there(opened, table.commits, table.entries):
+            return
+        if not opened.rows("SELECT 1 FROM pg_namespace WHERE nspname = %(name)s", {"name": table.schema}):
+            raise ConfigurationError(
+                f"Database {database} has no schema {table.schema} for {table}; make it (CREATE SCHEMA), or choose another."
+            )
+    try:
+        with server.transaction(database, _LOCK_TIMEOUT) as opened:
+            # Two that make the same table at the same moment would disturb one another even with IF NOT EXISTS.
+            opened.run("SELECT pg_advisory_xact_lock(hashtextextended('airflow-dynamic-tables', 0))")
+            for statement in _statements(table):
+                opened.run(statement)
+    except PostgresError as error:
+        if error.sqlstate != _NO_PRIVILEGE:
+            raise
+        raise ConfigurationError(
+            f"User {server.user} may not make tables in schema {table.schema} of database {database} ({error.said}); let its "
+            f'owner run: GRANT USAGE, CREATE ON SCHEMA "{table.schema}" TO "{server.user}".'
+        ) from error
+
+
+def _statements(table: TableName) -> tuple[str, ...]:
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table.commits} ({_COMMIT})",
+        f"COMMENT ON TABLE {table.commits} IS 'Versions of dynamic tables of this schema (airflow-dynamic-tables)'",
+        f"CREATE TABLE IF NOT EXISTS {table.entries} (table_name text PRIMARY KEY, value jsonb NOT NULL)",
+        f"COMMENT ON TABLE {table.entries} IS 'What dynamic tables of this schema are made of (airflow-dynamic-tables)'",
+    )
+
+
+def latest_snapshot(database: OpenDatabase, table: TableName) -> str | None:
+    """The id of the latest version of a table; ``None`` before any."""
+    if not is_there(database, table.commits):
+        return None
+    whose = f"table_name = {literal(table.table)} AND number IS NOT NULL"
+    query = f"SELECT value -> 'version' ->> 'snapshot' AS snapshot FROM {table.commits} WHERE {whose} ORDER BY id DESC LIMIT 1"
+    return next((row.snapshot for row in database.rows(query)), None)
+
+
+def forget_commits(database: OpenDatabase, table: TableName) -> None:
+    """Forget all versions of a table that is gone."""
+    database.run(f"DELETE FROM {table.commits} WHERE table_name = {literal(table.table)}")
+
+
+def rename_commits(database: OpenDatabase, table: TableName, renamed: TableName) -> None:
+    """Keep the versions of a table under its new name, in the same schema."""
+    forget_commits(database, renamed)
+    names = f"SET table_name = {literal(renamed.table)} WHERE table_name = {literal(table.table)}"
+    database.run(f"UPDATE {table.commits} {names}")

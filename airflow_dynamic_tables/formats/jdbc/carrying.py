@@ -1,0 +1,237 @@
+"""What a table has besides its rows, and how a table that takes its place gets the same: read before, compared once it is locked.
+
+What cannot be carried over is an obstacle: such a table stays, and its rows are deleted and inserted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, literal, quote
+from airflow_dynamic_tables.formats.jdbc.physical import ServerTable
+
+_OBSTACLES = """
+SELECT what FROM (
+  SELECT 'it is partitioned' FROM pg_class WHERE oid = {oid} AND relkind <> 'r'
+  UNION ALL SELECT 'it is unlogged or temporary' FROM pg_class WHERE oid = {oid} AND relpersistence <> 'p'
+  UNION ALL SELECT 'it inherits, or others inherit from it' FROM pg_inherits WHERE inhrelid = {oid} OR inhparent = {oid}
+  UNION ALL SELECT 'it has row security' FROM pg_class WHERE oid = {oid} AND (relrowsecurity OR relforcerowsecurity)
+  UNION ALL SELECT 'it has the policy ' || polname FROM pg_policy WHERE polrelid = {oid}
+  UNION ALL SELECT 'it has the trigger ' || tgname FROM pg_trigger WHERE tgrelid = {oid} AND NOT tgisinternal
+  UNION ALL SELECT 'it has the rule ' || rulename FROM pg_rewrite WHERE ev_class = {oid}
+  UNION ALL SELECT 'it has the foreign key ' || conname FROM pg_constraint WHERE contype = 'f' AND conrelid = {oid}
+  UNION ALL SELECT conrelid::regclass || ' refers to it (' || conname || ')' FROM pg_constraint
+    WHERE contype = 'f' AND confrelid = {oid} AND conrelid <> {oid}
+  UNION ALL SELECT 'it has the exclusion constraint ' || conname FROM pg_constraint WHERE contype = 'x' AND conrelid = {oid}
+  UNION ALL SELECT 'publication ' || p.pubname || ' names it' FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+    WHERE r.prrelid = {oid}
+  UNION ALL SELECT 'column ' || attname || ' is an identity or generated column' FROM pg_attribute
+    WHERE attrelid = {oid} AND attnum > 0 AND (attidentity <> '' OR attgenerated <> '')
+  UNION ALL SELECT 'it owns the sequence ' || objid::regclass FROM pg_depend
+    WHERE refclassid = 'pg_class'::regclass AND refobjid = {oid} AND classid = 'pg_class'::regclass AND deptype = 'a'
+      AND (SELECT relkind FROM pg_class WHERE oid = objid) = 'S'
+  UNION ALL SELECT pg_describe_object(d.classid, d.objid, d.objsubid) || ' depends on it'
+    FROM pg_class c JOIN pg_type t ON t.oid = c.reltype JOIN pg_depend d ON d.deptype = 'n' AND (
+      d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
+    WHERE c.oid = {oid} AND NOT (d.classid = 'pg_constraint'::regclass
+      AND EXISTS (SELECT 1 FROM pg_constraint o WHERE o.oid = d.objid AND o.conrelid = {oid}))
+  UNION ALL SELECT 'it is of a type' FROM pg_class WHERE oid = {oid} AND reloftype <> 0
+  UNION ALL SELECT 'it is in a tablespace' FROM pg_class WHERE oid = {oid} AND reltablespace <> 0
+  UNION ALL SELECT 'it has a replica identity' FROM pg_class WHERE oid = {oid} AND relreplident <> 'd'
+  UNION ALL SELECT 'it has a security label' FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = {oid}
+  UNION ALL SELECT 'it belongs to an extension' FROM pg_depend
+    WHERE classid = 'pg_class'::regclass AND objid = {oid} AND deptype = 'e'
+  UNION ALL SELECT 'its index ' || indexrelid::regclass || ' is broken or orders the table' FROM pg_index
+    WHERE indrelid = {oid} AND (indisclustered OR NOT indisvalid OR indisreplident)
+  UNION ALL SELECT 'it belongs to ' || pg_get_userbyid(relowner) FROM pg_class
+    WHERE oid = {oid} AND NOT pg_has_role(relowner, 'USAGE')
+  UNION ALL SELECT 'somebody else than its owner granted rights on it' FROM pg_class c, aclexplode(c.relacl) a
+    WHERE c.oid = {oid} AND a.grantor <> c.relowner
+  UNION ALL SELECT 'its owner has not all rights on it' FROM pg_class c
+    WHERE c.oid = {oid} AND c.relacl IS NOT NULL
+      AND (SELECT count(*) FROM aclexplode(c.relacl) a WHERE a.grantee = c.relowner)
+        < (SELECT count(*) FROM aclexplode(acldefault('r', c.relowner)) d)
+  UNION ALL SELECT 'column ' || a.attname || ' has rights that its owner did not grant' FROM pg_attribute a, pg_class c,
+    aclexplode(a.attacl) x WHERE c.oid = {oid} AND a.attrelid = c.oid AND x.grantor <> c.relowner
+) AS found (what)
+"""
+
+_INDEXES = """
+SELECT x.relname AS name, pg_get_indexdef(i.indexrelid) AS definition,
+  format('CREATE %sINDEX %I ON %I.%I USING ', CASE WHEN i.indisunique THEN 'UNIQUE ' ELSE '' END, x.relname, n.nspname, c.relname)
+    AS prefix,
+  i.indisunique AS is_unique, quote_ident(k.conname) AS constraint_name,
+  CASE k.contype WHEN 'p' THEN 'PRIMARY KEY' ELSE 'UNIQUE' END AS kind,
+  CASE WHEN k.condeferrable THEN ' DEFERRABLE' ELSE '' END || CASE WHEN k.condeferred THEN ' INITIALLY DEFERRED' ELSE '' END
+    AS deferral,
+  obj_description(i.indexrelid, 'pg_class') AS comment, obj_description(k.oid, 'pg_constraint') AS constraint_comment
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.conrelid = i.indrelid
+WHERE i.indrelid = {oid} ORDER BY x.relname
+"""
+
+_STATISTICS = """
+SELECT s.stxname AS name, quote_ident(n.nspname) AS schema, pg_get_statisticsobjdef(s.oid) AS definition,
+  format('CREATE STATISTICS %I.%I', n.nspname, s.stxname) AS prefix, format(' FROM %I.%I', m.nspname, c.relname) AS suffix,
+  coalesce(s.stxstattarget, -1) AS target, obj_description(s.oid, 'pg_statistic_ext') AS comment
+FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace
+JOIN pg_class c ON c.oid = s.stxrelid JOIN pg_namespace m ON m.oid = c.relnamespace
+WHERE s.stxrelid = {oid} ORDER BY s.stxname
+"""
+
+_SETTINGS = """
+WITH kept AS (
+  SELECT a.* FROM pg_attribute a JOIN pg_attribute s ON s.attrelid = {stage} AND s.attname = a.attname
+  WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped AND NOT s.attisdropped
+)
+SELECT statement FROM (
+  SELECT 1, conname, format('ALTER TABLE {new} ADD CONSTRAINT %I %s', conname, pg_get_constraintdef(oid))
+    FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c'
+  UNION ALL SELECT 2, conname, format('COMMENT ON CONSTRAINT %I ON {new} IS %L', conname, obj_description(oid, 'pg_constraint'))
+    FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c' AND obj_description(oid, 'pg_constraint') IS NOT NULL
+  UNION ALL SELECT 3, attname, format('ALTER TABLE {new} ALTER %I SET DEFAULT %s', attname, pg_get_expr(d.adbin, d.adrelid))
+    FROM kept JOIN pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum
+  UNION ALL SELECT 4, attname, format('ALTER TABLE {new} ALTER %I SET STATISTICS %s', attname, attstattarget)
+    FROM kept WHERE attstattarget >= 0
+  UNION ALL SELECT 5, attname, format('ALTER TABLE {new} ALTER %I SET (%s)', attname,
+      (SELECT string_agg(format('%s = %L', option_name, option_value), ', ') FROM pg_options_to_table(attoptions)))
+    FROM kept WHERE attoptions IS NOT NULL
+  UNION ALL SELECT 6, attname, format('ALTER TABLE {new} ALTER %I SET STORAGE %s', attname, CASE attstorage
+      WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END)
+    FROM kept JOIN pg_type t ON t.oid = atttypid WHERE attstorage <> t.typstorage
+  UNION ALL SELECT 7, attname, format('ALTER TABLE {new} ALTER %I SET COMPRESSION %s', attname, CASE attcompression
+      WHEN 'l' THEN 'lz4' ELSE 'pglz' END)
+    FROM kept WHERE attcompression <> ''
+  UNION ALL SELECT 8, attname, format('COMMENT ON COLUMN {new}.%I IS %L', attname, col_description(attrelid, attnum))
+    FROM kept WHERE col_description(attrelid, attnum) IS NOT NULL
+  UNION ALL SELECT 9, option_name, format('ALTER TABLE {new} SET (%s = %L)', option_name, option_value)
+    FROM pg_class, pg_options_to_table(reloptions) WHERE oid = {oid}
+  UNION ALL SELECT 10, option_name, format('ALTER TABLE {new} SET (toast.%s = %L)', option_name, option_value)
+    FROM pg_class t, pg_options_to_table(t.reloptions) WHERE t.oid = (SELECT reltoastrelid FROM pg_class WHERE oid = {oid})
+  UNION ALL SELECT 11, '', format('COMMENT ON TABLE {new} IS %L', obj_description({oid}, 'pg_class'))
+    WHERE obj_description({oid}, 'pg_class') IS NOT NULL
+  UNION ALL SELECT 12, '', format('ALTER TABLE {new} OWNER TO %I', pg_get_userbyid(relowner))
+    FROM pg_class WHERE oid = {oid}
+  UNION ALL SELECT 14, a.privilege_type, format('GRANT %s ON {new} TO %s%s', a.privilege_type,
+      CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
+      CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+    FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = {oid} AND a.grantee <> c.relowner
+  UNION ALL SELECT 15, a.privilege_type, format('GRANT %s (%I) ON {new} TO %s%s', a.privilege_type, t.attname,
+      CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
+      CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+    FROM kept t, aclexplode(t.attacl) a
+) AS made (step, name, statement) ORDER BY step, name, statement
+"""
+
+_DEFAULT_GRANTS = """
+SELECT DISTINCT format('REVOKE ALL ON {new} FROM %s',
+  CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END) AS statement
+FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = {stage} AND a.grantee <> c.relowner
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a table has besides rows: statements that give it to the stage before it takes the table's place, and after that.
+
+    ``fitting`` is what of the stage is otherwise at first, which has no part in whether two structures are the same.
+    """
+
+    obstacles: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    fitting: tuple[str, ...] = field(default=(), compare=False)
+
+
+def structure(database: OpenDatabase, old: ServerTable, stage: ServerTable) -> Structure:
+    """What a stage needs to take the place of a table."""
+    filled = {"oid": str(old.oid), "stage": str(stage.oid), "new": _formatted(stage.name.quoted)}
+    obstacles = [row.what for row in database.rows(_filled(_OBSTACLES, filled))]
+    fitting = [row.statement for row in database.rows(_filled(_DEFAULT_GRANTS, filled))]
+    fitting += _nullability(old, stage)
+    before: list[str] = []
+    after: list[str] = []
+    for number, index in enumerate(database.rows(_filled(_INDEXES, filled))):
+        temporary = f"__dt_{_digest(stage.name)}_{number}"
+        if not index.definition.startswith(index.prefix):
+            obstacles.append(f"its index {index.name} cannot be made again")
+            continue
+        unique = "UNIQUE " if index.is_unique else ""
+        body = index.definition.removeprefix(index.prefix)
+        before.append(f"CREATE {unique}INDEX {quote(temporary)} ON {stage.name.quoted} USING {body}")
+        after += _index_named(old.name, temporary, index)
+    for number, statistics in enumerate(database.rows(_filled(_STATISTICS, filled))):
+        temporary = f"{statistics.schema}.{quote(f'__dt_{_digest(stage.name)}_{number}')}"
+        if not (statistics.definition.startswith(statistics.prefix) and statistics.definition.endswith(statistics.suffix)):
+            obstacles.append(f"its statistics {statistics.name} cannot be made again")
+            continue
+        body = statistics.definition.removeprefix(statistics.prefix).removesuffix(statistics.suffix)
+        before.append(f"CREATE STATISTICS {temporary}{body} FROM {stage.name.quoted}")
+        after += _statistics_named(temporary, statistics)
+    before += [row.statement for row in database.rows(_filled(_SETTINGS, filled))]
+    return Structure(tuple(obstacles), tuple(before), tuple(after), tuple(fitting))
+
+
+def _formatted(name: str) -> str:
+    """A quoted name as it stands within a format string within a literal."""
+    return name.replace("%", "%%").replace("'", "''")
+
+
+def _filled(query: str, values: dict[str, str]) -> str:
+    for key, value in values.items():
+        query = query.replace(f"{{{key}}}", value)
+    return query
+
+
+def _digest(stage: TableName) -> str:
+    return hashlib.sha256(str(stage).encode()).hexdigest()[:16]
+
+
+def other_types(old: ServerTable, stage: ServerTable) -> list[str]:
+    """Columns that would have another type when a stage takes the place of a table, and which: a text for each."""
+    made = {column.name: column for column in stage.columns}
+    return [
+        f"its column {column.name} is {column.type}, and Spark writes {made[column.name].type}"
+        for column in old.columns
+        if column.name in made and (column.type, column.collation) != (made[column.name].type, made[column.name].collation)
+    ]
+
+
+def _nullability(old: ServerTable, stage: ServerTable) -> list[str]:
+    required = {column.name for column in old.columns if column.required}
+    return [
+        f"ALTER TABLE {stage.name.quoted} ALTER {quote(column.name)} {'SET' if column.name in required else 'DROP'} NOT NULL"
+        for column in stage.columns
+        if column.required != (column.name in required)
+    ]
+
+
+def _index_named(table: TableName, temporary: str, index: Any) -> list[str]:
+    """Statements that give an index its own name, once the one that had it is gone."""
+    name, constraint = index.name, index.constraint_name
+    comment, constraint_comment = index.comment, index.constraint_comment
+    if constraint is None:
+        made = [f"ALTER INDEX {quote(table.schema, temporary)} RENAME TO {quote(name)}"]
+    else:
+        using = f"{index.kind} USING INDEX {quote(temporary)}{index.deferral}"
+        made = [f"ALTER TABLE {table.quoted} ADD CONSTRAINT {constraint} {using}"]
+    if comment is not None:
+        made.append(f"COMMENT ON INDEX {quote(table.schema, name)} IS {literal(comment)}")
+    if constraint_comment is not None:
+        made.append(f"COMMENT ON CONSTRAINT {constraint} ON {table.quoted} IS {literal(constraint_comment)}")
+    return made
+
+
+def _statistics_named(temporary: str, statistics: Any) -> list[str]:
+    name, schema, comment = statistics.name, statistics.schema, statistics.comment
+    made = [f"ALTER STATISTICS {temporary} RENAME TO {quote(name)}"]
+    if statistics.target >= 0:
+        made.append(f"ALTER STATISTICS {schema}.{quote(name)} SET STATISTICS {statistics.target}")
+    if comment is not None:
+        made.append(f"COMMENT ON STATISTICS {schema}.{quote(name)} IS {literal(comment)}")
+    return made

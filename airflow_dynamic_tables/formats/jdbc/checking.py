@@ -1,0 +1,71 @@
+"""What a stage has to be like before it is published: what the job says of it, and within its plan."""
+
+from __future__ import annotations
+
+from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, literal, quote
+from airflow_dynamic_tables.core.mistakes import shown
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
+from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.base import CommitRequest
+from airflow_dynamic_tables.formats.commits import check_rows
+from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find
+
+_TEXTS = ("text", "character varying", "character")
+
+
+def checked_stage(database: OpenDatabase, name: TableName, request: CommitRequest) -> ServerTable:
+    """The stage, when it is what the result says and what was planned.
+
+    :raises StageRejectedError: says what is wrong.
+    """
+    stage = find(database, name)
+    if stage is None:
+        raise StageRejectedError(f"The stage table {name} is missing or damaged; refresh again.")
+    # A job that somebody believed dead may still write into it.
+    database.run(f"LOCK TABLE {name.quoted} IN ACCESS EXCLUSIVE MODE")
+    wanted = [column.name for column in request.result.columns]
+    if [*stage.types] != wanted:
+        raise StageRejectedError(f"The stage table {name} has the columns {', '.join(stage.types)}, not {', '.join(wanted)}.")
+    planned = stage.condition(request.partitions)
+    texts = [key for key in request.partition_keys if stage.types.get(key, "").partition("(")[0] in _TEXTS]
+    reserved = " OR ".join(f"{quote(key)}::text = {literal(NULL_PARTITION)}" for key in texts) or "false"
+    (counted,) = database.rows(
+        f"SELECT count(*) AS rows, count(*) FILTER (WHERE ({planned}) IS NOT TRUE) AS strange, "
+        f"count(*) FILTER (WHERE {reserved}) AS reserved FROM {name.quoted}"
+    )
+    check_rows(counted.rows, request.result)
+    if counted.reserved:
+        raise StageRejectedError(
+            f"A partition key has the text {NULL_PARTITION}, which stands for null; the query has to replace it."
+        )
+    if counted.strange:
+        raise StageRejectedError(
+            f"A row is of partition {_first_strange(database, stage, planned, request)}, which was not planned."
+        )
+    return stage
+
+
+def _first_strange(database: OpenDatabase, stage: ServerTable, planned: str, request: CommitRequest) -> str:
+    keys = ", ".join(f"{quote(key)}::text" for key in request.partition_keys) or "'' AS nothing"
+    rows = database.rows(f"SELECT {keys} FROM {stage.name.quoted} WHERE ({planned}) IS NOT TRUE LIMIT 1")
+    return shown(describe(dict(zip(request.partition_keys, rows[0], strict=False))))
+
+
+def check_conversions(database: OpenDatabase, stage: ServerTable, target: ServerTable) -> None:
+    """Check that the columns of a table, whose types somebody may have changed, hold the staged values as they are.
+
+    :raises StageRejectedError: when one would be rounded or cut off.
+    """
+    types = target.types
+    for name, kind in stage.types.items():
+        if types.get(name, kind) == kind:
+            continue
+        column = quote(name)
+        back = f"CAST(CAST({column} AS {types[name]}) AS {kind}) IS DISTINCT FROM {column}"
+        lost = database.rows(f"SELECT {column}::text AS value FROM {stage.name.quoted} WHERE {back} LIMIT 1")
+        if lost:
+            raise StageRejectedError(
+                f"Column {name} of {target.name} is {types[name]}, which cannot hold {shown(str(lost[0].value))} of type {kind}; "
+                "alter the column, or CAST it in the query."
+            )

@@ -1,0 +1,194 @@
+"""The stage of one refresh: a table beside the one that it is for, and a folder for the plan and the result of its job.
+
+A commit is one transaction, in which the row is written that tells of it: whoever looks that up knows what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
+from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.own_tables import make_own_tables
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError
+from airflow_dynamic_tables.clients.stores import PostgresStore
+from airflow_dynamic_tables.core.sinks.sink import Sink
+from airflow_dynamic_tables.core.tables.schema import TableLayout
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
+from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, ConfigurationError, StageRejectedError
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.formats.commits import check_result, fresh_until, unknown, until_done
+from airflow_dynamic_tables.formats.jdbc import records
+from airflow_dynamic_tables.formats.jdbc.checking import checked_stage
+from airflow_dynamic_tables.formats.jdbc.locking import Horizon
+from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find, layout_columns
+from airflow_dynamic_tables.formats.jdbc.records import Record, Seen
+from airflow_dynamic_tables.formats.jdbc.replacing import Replacing, describe_anew
+
+STAGES = "_stages"
+"""Folder of the stages' folders in that of a table."""
+
+DRIVER = "org.postgresql.Driver"
+
+
+class JdbcStagedTable(StagedTable):
+    """The stage of one refresh.
+
+    :param folder: URI of the table's folder.
+    """
+
+    def __init__(self, store: PostgresStore, database: str, name: TableName, folder: str, token: str) -> None:
+        self._store = store
+        self._server = store.server
+        self._database = database
+        self._name = name
+        self._folder = folder
+        self._token = token
+
+    @property
+    def table(self) -> TableName:
+        """The table that the job makes."""
+        return self._name.stage(self._token)
+
+    def begin(self) -> str:
+        """See :meth:`StagedTable.begin`."""
+        return f"{self._folder}/{STAGES}/{quote(self._token, safe='')}"
+
+    def sink(self) -> Sink:
+        """See :meth:`StagedTable.sink`."""
+        return Sink(
+            url=self._server.jdbc_url(self._database),
+            driver=DRIVER,
+            table=self.table.quoted,
+            user=self._server.user,
+            password_variable=next(iter(self._store.passwords), None),
+        )
+
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.commit`."""
+        if version := self.outcome():
+            return version
+        check_result(request, self._token, self.begin())
+        make_own_tables(self._server, self._database, self._name)
+        self._server.release(self._database)  # the job has read its sources
+        version = until_done(lambda: self._attempt(request, before_publish), self._name, "replacing its rows")
+        with suppress(OSError):  # what stays is found by the maintenance
+            delete_folder(self._folder, self.begin())
+        return version
+
+    def _attempt(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version | None:
+        """Publish the stage unless somebody else committed since it was looked at."""
+        with self._server.connected(self._database) as opened:
+            seen = records.look(opened, self._name, self._token)
+        before_publish()
+        doing = f"The commit of {self._token}"
+        try:
+            with (
+                named_holders(self._server, self._database, self._name, doing, CommitRejectedError),
+                self._server.transaction(self._database, self._store.lock_timeout) as opened,
+            ):
+                horizon = Horizon.now(opened)
+                lock_commits(opened, self._name)
+                now = records.look(opened, self._name, self._token)
+                if now.last != seen.last:
+                    return None
+                if now.is_fenced:
+                    raise CommitRejectedError(f"The stage of {self._token} was given up meanwhile.")
+                return self._publish(opened, request, seen, horizon)
+        except PostgresError as error:
+            raise CommitRejectedError(f"The commit of {self._token} was refused, and changed nothing: {error}") from error
+        except CommitUnknownError as error:
+            raise unknown(self._name, error) from error
+
+    def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
+        target = find(opened, self._name)
+        if target is not None and seen.record is None:
+            raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
+        columns = request.result.columns
+        is_rebuild = False
+        if target is not None:
+            layout = layout_of(target, seen.record)
+            layout.check_keys(self._name, request.partition_keys, request.rebuild)
+            is_rebuild = not layout.is_kept(columns, layout.partition_keys)
+            columns = layout.evolved(columns, request.rebuild)
+        with named_holders(self._server, self._database, self.table, f"The commit of {self._token}", CommitRejectedError):
+            stage = checked_stage(opened, self.table, request)
+        replacing = Replacing(opened, stage, horizon, self._store.lock_timeout)
+        if target is None:
+            replacing.create(self._name)
+        else:
+            replacing.replace(target, request.partitions, columns, is_rebuild=is_rebuild)
+        made = find(opened, self._name)
+        if made is None:
+            raise StageRejectedError(f"{self._name} was dropped by a trigger of the database.")
+        describe_anew(opened, made, request.comment, columns)
+        version = self._version(request, seen)
+        record = Record(version, columns, request.partition_keys, made.oid, made.has_rows(opened))
+        records.add(opened, self._name, record)
+        return version
+
+    def _version(self, request: CommitRequest, seen: Seen) -> Version:
+        return Version(
+            number=seen.number + 1,
+            token=self._token,
+            snapshot=f"{seen.number + 1}:{self._token}",  # numbers come again when a table is dropped
+            data_timestamp=fresh_until(request.data_timestamp, seen.record.version if seen.record is not None else None),
+            committed_at=datetime.now(UTC),
+            sources=dict(request.sources),
+            partitions=recorded(request.partitions),
+        )
+
+    def outcome(self) -> Version | None:
+        """See :meth:`StagedTable.outcome`: the row of the commit is written by the commit itself."""
+        with self._server.connected(self._database) as opened:
+            record = records.record_of(opened, self._name, self._token)
+        return record.version if record is not None else None
+
+    def fence(self) -> None:
+        """See :meth:`StagedTable.fence`."""
+        try:
+            make_own_tables(self._server, self._database, self._name)
+        except ConfigurationError:
+            return  # without a schema nothing can land
+        try:
+            with (
+                named_holders(self._server, self._database, self._name, f"Giving up {self._token}", CommitRejectedError),
+                self._server.transaction(self._database, self._store.lock_timeout) as opened,
+            ):
+                lock_commits(opened, self._name)
+                records.fence(opened, self._name, self._token)
+        except PostgresError as error:
+            raise CommitRejectedError(f"Nobody can give up {self._token} now: {error}") from error
+
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - its name says where it is
+        """See :meth:`StagedTable.abort`."""
+        drop_stage(self._store, self._database, self._name, self.table)
+        delete_folder(self._folder, self.begin())
+
+
+def drop_stage(store: PostgresStore, database: str, table: TableName, stage: TableName) -> int | None:
+    """Drop a stage table; a missing one is fine.
+
+    :return: how many bytes it had; ``None`` when it was missing.
+    :raises ConflictError: when a job still writes into it.
+    """
+    with (
+        named_holders(store.server, database, stage, f"Dropping a stage of {table}"),
+        store.server.transaction(database, store.lock_timeout) as opened,
+    ):
+        if find(opened, stage) is None:
+            return None
+        (size,) = opened.rows("SELECT pg_total_relation_size(to_regclass(%(name)s)) AS bytes", {"name": stage.quoted})
+        opened.run(f"DROP TABLE {stage.quoted}")
+        return int(size.bytes or 0)
+
+
+def layout_of(table: ServerTable, record: Record | None) -> TableLayout:
+    """What a further refresh of a table has to fit."""
+    if record is None:
+        return TableLayout(layout_columns(table, ()))
+    return TableLayout(layout_columns(table, record.columns), record.partition_keys)
