@@ -70,7 +70,7 @@ class CatalogEntry:
     is_default: bool = False
     default_database: str | None = None
     conn_id: str | None = None
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict, repr=False)
     base: Path = Path()
     place: str | None = None
 

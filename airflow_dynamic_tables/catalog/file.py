@@ -166,10 +166,11 @@ class _Reader:
 
     def _params(self, kind: str, values: Mapping[str, Any], location: Location) -> dict[str, str]:
         known = CATALOG_TYPES[kind].params
+        is_open = CATALOG_TYPES[kind].is_open
         params: dict[str, str] = {}
         for key, value in values.items():
             name = CATALOG_TYPES[kind].aliases.get(key, key)
-            if name in known:
+            if name in known or is_open:
                 if not isinstance(value, str):
                     self._wrong((*location, key), f"{key!r} must be text; put it in quotes")
                 else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
+from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
@@ -22,7 +23,8 @@ class CatalogType:
     ``path`` is ``module:class`` within ``airflow_dynamic_tables.catalog``, which is imported on use: PyIceberg, SQLAlchemy and
     Thrift take long to import, and Airflow imports this module whenever it parses a DAG file. ``params`` are its connection
     parameters, of which a connection with a host gives the first, as a URL of ``scheme``; ``aliases`` are other names of them.
-    ``extra`` is the extra of this package that it needs.
+    ``extra`` is the extra of this package that it needs. With ``is_open`` it takes any other parameter, too; ``of_connection``
+    gives those that a connection says, which must not contradict those of the entry.
     """
 
     path: str
@@ -30,6 +32,8 @@ class CatalogType:
     scheme: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     extra: str | None = None
+    is_open: bool = False
+    of_connection: Callable[[Connection], dict[str, str]] | None = None
 
     def load(self) -> type[ReadableCatalog]:
         """Import the class.
@@ -46,11 +50,30 @@ class CatalogType:
         return catalog
 
 
+def _iceberg_properties(connection: Connection) -> dict[str, str]:
+    """What a connection of type ``iceberg`` says, as Airflow's own provider reads it.
+
+    :raises ConfigurationError: when half of a credential is missing, without which that provider goes on without any.
+    """
+    properties = dict(connection.extra)
+    if connection.host:
+        properties["uri"] = connection.host.rstrip("/")
+    if properties.setdefault("type", "rest") == "rest" and (connection.login or connection.password):
+        if not (connection.login and connection.password):
+            missing = "password (client secret)" if connection.login else "login (client id)"
+            raise ConfigurationError(f"the connection has no {missing}, and a REST catalog needs both login and password.")
+        properties["credential"] = f"{connection.login}:{connection.password}"
+    return properties
+
+
 CATALOG_TYPES: Mapping[str, CatalogType] = {
     "sql": CatalogType("sql.catalog:SqlCatalog", ("url", "warehouse"), "postgresql"),
     "memory": CatalogType("memory:MemoryCatalog"),
     "hive": CatalogType("hive.catalog:HiveCatalog", ("uri", "warehouse"), "thrift", {"hive.metastore.uris": "uri"}, "hive"),
     "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql"),
+    "iceberg": CatalogType(
+        "iceberg.catalog:IcebergCatalog", ("type", "uri", "warehouse"), is_open=True, of_connection=_iceberg_properties
+    ),
 }
 
 
@@ -77,6 +100,15 @@ def _of_connection(entry: CatalogEntry, kind: CatalogType, defaults: Defaults) -
     if entry.conn_id is None:
         return {}
     connection = defaults.connections(entry.conn_id)
+    if kind.of_connection is not None:
+        said = kind.of_connection(connection)
+        for key in ("type", "uri"):
+            if said.get(key, entry.params.get(key)) != entry.params.get(key, said.get(key)):
+                raise ConfigurationError(
+                    f"{key!r} of 'connection-params' contradicts connection {entry.conn_id!r}, whose secrets would go to another "
+                    "server; leave one of them out."
+                )
+        return said
     params = {key: connection.extra[key] for key in kind.params if key in connection.extra}
     if connection.host and kind.scheme:
         params.setdefault(kind.params[0], connection.url(kind.scheme))

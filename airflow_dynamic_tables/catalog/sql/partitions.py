@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
+from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of, table_of
 from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
 from airflow_dynamic_tables.catalog.sql.details import Details
-from airflow_dynamic_tables.catalog.sql.iceberg import partitions_of, table_of
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables, described
 from airflow_dynamic_tables.catalog.values import CatalogPartition
 from airflow_dynamic_tables.core.identifiers import ObjectPath

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, statistics_of
 from airflow_dynamic_tables.catalog.sql.details import Details
-from airflow_dynamic_tables.catalog.sql.iceberg import column_statistics_of, statistics_of
 from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables, described
 from airflow_dynamic_tables.catalog.values import ColumnStatistics, TableStatistics

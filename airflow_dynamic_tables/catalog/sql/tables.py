@@ -9,8 +9,8 @@ from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import select, update
 
 from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
 from airflow_dynamic_tables.catalog.sql.details import Details
-from airflow_dynamic_tables.catalog.sql.iceberg import as_stored
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode

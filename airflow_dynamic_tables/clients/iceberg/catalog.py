@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -18,6 +18,11 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 from pyiceberg.typedef import Identifier
+
+from airflow_dynamic_tables.clients.sql_servers import make_engine, parse_url
+
+_PATIENCE = 60
+"""Seconds that somebody else may keep an SQLite database to himself."""
 
 
 class LeanCatalog(SqlCatalog):
@@ -85,3 +90,23 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return metadata
+
+
+def on_database(name: str, **properties: str) -> LeanCatalog:
+    """A catalog in a database that the property ``uri`` names; its tables are made when they are missing.
+
+    :raises ConfigurationError: when the URL is malformed.
+    :raises MissingExtraError: when the driver is not installed.
+    """
+    url = parse_url(properties["uri"], "'uri'")
+    is_file = url.get_backend_name() == "sqlite"
+    engine = make_engine(url, {"timeout": _PATIENCE} if is_file else {})
+    with engine.begin() as connection:
+        SqlCatalogBaseTable.metadata.create_all(connection)
+    uri = engine.url.render_as_string(hide_password=False)
+    catalog = LeanCatalog(name, **{**properties, "uri": uri, "init_catalog_tables": "false"})
+
+    # PyIceberg's own engine pools connections, which must not live through a fork, and is impatient with SQLite's lock.
+    catalog.engine.dispose()
+    catalog.engine = engine
+    return catalog

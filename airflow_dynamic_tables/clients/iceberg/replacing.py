@@ -35,6 +35,7 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from airflow_dynamic_tables.clients.iceberg.revisions import is_anchor
 from airflow_dynamic_tables.clients.iceberg.types import schema_of
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
@@ -87,7 +88,8 @@ def forgotten(metadata: TableMetadata) -> tuple[TableUpdate, ...]:
     """
     keys = {field.field_id for field in metadata.schema().fields if field.field_type.is_primitive}
     specs = [spec.spec_id for spec in metadata.partition_specs if any(field.source_id not in keys for field in spec.fields)]
-    snapshots = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id != metadata.current_snapshot_id]
+    others = (one.snapshot_id for one in metadata.snapshots if one.snapshot_id != metadata.current_snapshot_id)
+    snapshots = [number for number in others if not is_anchor(metadata, number)]
     if not specs:
         return ()
     if kept := sorted(name for name, reference in metadata.refs.items() if reference.snapshot_id in snapshots):

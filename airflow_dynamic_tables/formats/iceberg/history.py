@@ -17,6 +17,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.typedef import EMPTY_DICT
 
+from airflow_dynamic_tables.clients.iceberg.revisions import dated
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -27,7 +28,7 @@ from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, SchemaEvolutionError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder, UpdatedAt, next_ms
+from airflow_dynamic_tables.formats.iceberg.producing import Changes, InOrder
 
 _ATTEMPTS = 5
 
@@ -112,11 +113,9 @@ class _Expiry(ExpireSnapshots):
 
     def _commit(self) -> UpdatesAndRequirements:
         updates, _ = super()._commit()
-        metadata = self._transaction._table.metadata
-        head = {"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}
-        return (*updates, UpdatedAt(timestamp_ms=next_ms(metadata))), (  # type: ignore[arg-type]  # see there
-            AssertRefSnapshotId.model_validate(head),
-        )
+        table = self._transaction._table
+        head = {"ref": MAIN_BRANCH, "snapshot-id": table.metadata.current_snapshot_id}
+        return (*updates, *dated(table)), (AssertRefSnapshotId.model_validate(head),)
 
 
 def expire(store: IcebergStore, path: ObjectPath, choose: Callable[[Table], Sequence[int]]) -> int:

@@ -16,6 +16,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
 from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
+from airflow_dynamic_tables.clients.iceberg.placing import warehouse
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -47,7 +48,7 @@ def delete_orphans(store: IcebergStore, path: ObjectPath, before: datetime, held
     if table is None:
         return Deleted()
     location = table.location().rstrip("/")
-    check_own_folder(location, [store.tables.properties["warehouse"], *_other_folders(store, table)])
+    check_own_folder(location, [*filter(None, [warehouse(store.tables)]), *_other_folders(store, table)])
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
     unfinished = {*held()}

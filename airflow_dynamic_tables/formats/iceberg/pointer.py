@@ -10,28 +10,29 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from uuid import uuid4
 
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, CommitRejectedError
 from airflow_dynamic_tables.formats.commits import unknown, until_done
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 
-PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}
-"""How many earlier metadata files are kept: each is as large as the history of the table, and nobody reads one."""
-
-_PROPERTIES = {
-    TableProperties.FORMAT_VERSION: "2",
-    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
-    **PREVIOUS_METADATA,
-}
+_REFUSED = (AuthorizationExpiredError, BadRequestError, ForbiddenError, UnauthorizedError)
+"""What a server says that has looked at a commit and did not make it."""
 
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -48,6 +49,8 @@ def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
         return transaction.commit_transaction()
     except (CommitFailedException, TableAlreadyExistsError):
         return None
+    except _REFUSED as error:
+        raise CommitRejectedError(f"The catalog refuses the commit of {path}, its last version is untouched: {error}.") from error
     except Exception as error:
         if isinstance(error, OSError) and (isinstance(error, PermissionError) or error.errno in _NOT_WRITTEN):
             raise _untouched(path, error) from error
@@ -92,21 +95,20 @@ def _make(store: IcebergStore, path: ObjectPath) -> None:
     """Make the table, unless somebody else does at the same moment."""
     with suppress(AlreadyExistsError), store.errors():
         store.tables.create_namespace_if_not_exists((path.database,))
-    location = _new_location(store, path)
+    location: str | None = None
     try:
         with preparing(path), store.errors():
-            store.tables.create_table((path.database, path.name), Schema(), location=location, properties=_PROPERTIES)
+            location = new_location(store.tables, path)
+            store.tables.create_table((path.database, path.name), Schema(), location=location, properties=NEW_TABLE)
     except (TableAlreadyExistsError, AlreadyExistsError):
-        delete_folder(_warehouse(store), location)
+        _forget(location)
     except CommitRejectedError:
         with suppress(OSError):  # the disk that was full
-            delete_folder(_warehouse(store), location)
+            _forget(location)
         raise
 
 
-def _new_location(store: IcebergStore, path: ObjectPath) -> str:
-    return f"{_warehouse(store)}/{folder_name(path.database)}/{folder_name(path.name)}-{uuid4().hex}"
-
-
-def _warehouse(store: IcebergStore) -> str:
-    return str(store.tables.properties["warehouse"]).rstrip("/")
+def _forget(location: str | None) -> None:
+    """Delete the folder of a table that was not made; what a server chose is its own affair."""
+    if location is not None:
+        delete_folder(location.rpartition("/")[0], location)

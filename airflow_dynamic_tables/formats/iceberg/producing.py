@@ -6,9 +6,8 @@ Other engines refuse a table whose snapshots, or whose metadata files, are not i
 from __future__ import annotations
 
 import logging
-import time
 from functools import cached_property
-from typing import Any, Generic
+from typing import Generic
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -16,22 +15,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, U, UpdatesAndRequirements, _apply_table_update, _TableMetadataUpdateContext
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
-from pyiceberg.typedef import IcebergBaseModel
 
 from airflow_dynamic_tables.clients.iceberg.replacing import Replacement, forgotten
+from airflow_dynamic_tables.clients.iceberg.revisions import next_ms
 from airflow_dynamic_tables.formats.commits import FENCE
 
 log = logging.getLogger(__name__)
-
-
-def next_ms(metadata: TableMetadata) -> int:
-    """The time of the next change of a table, in milliseconds: now, or just after the last one when the clock is behind."""
-    times = (
-        metadata.last_updated_ms,
-        *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:]),
-        *(snapshot.timestamp_ms for snapshot in metadata.snapshots[-1:]),
-    )
-    return max(int(time.time() * 1000), *(last + 1 for last in times))
 
 
 class Changes(Transaction):
@@ -89,14 +78,3 @@ class FenceOff(InOrder["FenceOff"], _FastAppendFiles):
 
     def __init__(self, transaction: Transaction, io: FileIO, token: str) -> None:
         super().__init__(Operation.APPEND, transaction, io, snapshot_properties={FENCE: token})
-
-
-class UpdatedAt(IcebergBaseModel):
-    """A change of a table's metadata that says when it was made; without it PyIceberg asks the clock."""
-
-    timestamp_ms: int
-
-
-@_apply_table_update.register(UpdatedAt)
-def _updated_at(update: UpdatedAt, base_metadata: TableMetadata, _: Any) -> TableMetadata:  # type: ignore[misc]  # not in its list
-    return base_metadata.model_copy(update={"last_updated_ms": update.timestamp_ms})

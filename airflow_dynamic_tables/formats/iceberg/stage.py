@@ -16,6 +16,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import IdentityTransform
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.iceberg.placing import PREVIOUS_METADATA
 from airflow_dynamic_tables.clients.iceberg.replacing import replacement
 from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
@@ -41,7 +42,7 @@ from airflow_dynamic_tables.formats.iceberg import compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles, read_footers, staged_partition
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
-from airflow_dynamic_tables.formats.iceberg.pointer import PREVIOUS_METADATA, load_or_make, preparing, swap
+from airflow_dynamic_tables.formats.iceberg.pointer import load_or_make, preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 

@@ -59,7 +59,8 @@ class Limits:
     """What a type of catalog does differently; everything else is asked of all in the same way.
 
     ``names`` are names that it can hold, ``kept`` is a table as it comes back, ``shared`` says whether another process
-    sees the same catalog. ``tables`` and ``partitions`` are how many a test of much makes: a server that takes long to make
+    sees the same catalog. Without ``details`` it keeps no views, functions and options, nor partitions and statistics that it is
+    told of. ``tables`` and ``partitions`` are how many a test of much makes: a server that takes long to make
     them has a test of its own, which is ``long``.
     """
 
@@ -67,6 +68,7 @@ class Limits:
     case_sensitive: bool = True
     renames_databases: bool = True
     shared: bool = True
+    details: bool = True
     tables: int = 1_000
     partitions: int = 10_000
     kept: Callable[[AnyTable], AnyTable] = unchanged

@@ -89,6 +89,7 @@ def test_dropping_one_with_a_table_needs_cascade(sales: ReadableWritableCatalog,
     assert sales.list_tables("sales") == []
 
 
+@pytest.mark.usefixtures("details")
 def test_dropping_one_with_a_function_needs_cascade(sales: ReadableWritableCatalog) -> None:
     sales.create_function(PATH, CatalogFunction("com.example.Revenue"))
     with pytest.raises(NotEmptyError):
@@ -99,6 +100,7 @@ def test_dropping_one_with_a_function_needs_cascade(sales: ReadableWritableCatal
     assert sales.list_functions("sales") == []
 
 
+@pytest.mark.usefixtures("details")
 def test_cascade_leaves_nothing_that_a_table_of_the_same_name_would_get(sales: ReadableWritableCatalog, limits: Limits) -> None:
     fill(sales, limits)
     sales.drop_database("sales", cascade=True)

@@ -10,6 +10,8 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, FunctionAlreadyExistsError, FunctionNotFoundError
 from tests.contracts.catalogs.samples import Limits
 
+pytestmark = pytest.mark.usefixtures("details")
+
 NET = ObjectPath("sales", "net")
 JAVA = CatalogFunction("com.example.Net", "java", {"jars": "s3://jars/a.jar,s3://jars/b.jar"})
 PYTHON = CatalogFunction("shop.money:net", "python", {"returns": "decimal(10,2)", "py_files": "s3://py/shop.zip"})

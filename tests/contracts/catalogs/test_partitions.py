@@ -17,6 +17,8 @@ from airflow_dynamic_tables.exceptions import (
 )
 from tests.contracts.catalogs.samples import PATH, TABLE, VIEW, Limits
 
+pytestmark = pytest.mark.usefixtures("details")
+
 FIRST, SECOND, THIRD = (
     {"ds": "2024-01-01", "hh": "03"},
     {"ds": "2024-01-01", "hh": "04"},

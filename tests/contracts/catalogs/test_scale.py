@@ -31,6 +31,7 @@ def test_many_tables(sales: ReadableWritableCatalog, limits: Limits) -> None:
     assert sales.list_tables("sales") == [f"t{number:04}" for number in range(limits.tables)]
 
 
+@pytest.mark.usefixtures("details")
 def test_many_partitions(sales: ReadableWritableCatalog, limits: Limits) -> None:
     sales.create_table(PATH, limits.kept(TABLE))
     partitions = [
@@ -77,6 +78,7 @@ def shared(contract: Contract) -> Contract:
     return contract
 
 
+@pytest.mark.usefixtures("details")
 def test_of_two_that_create_the_same_one_wins(shared: Contract) -> None:
     table, view = shared.limits.kept(TABLE), shared.limits.kept(VIEW)
 
@@ -106,6 +108,7 @@ def test_of_two_that_create_the_same_one_wins(shared: Contract) -> None:
     assert catalog.list_databases() == [*(f"d{number}" for number in range(10)), "default", "sales"]
 
 
+@pytest.mark.usefixtures("details")
 def test_two_add_partitions_to_one_table(shared: Contract) -> None:
     catalog = shared.client()
     catalog.open()

@@ -35,6 +35,7 @@ def test_it_comes_back_as_it_was_created(sales: ReadableWritableCatalog, table: 
     assert sales.list_tables("sales") == ["daily_revenue"]
 
 
+@pytest.mark.usefixtures("details")
 def test_kinds_are_listed_apart_and_together(sales: ReadableWritableCatalog, limits: Limits) -> None:
     for name, table in (("b_dynamic", DYNAMIC), ("c_view", VIEW), ("a_table", TABLE), ("d_dynamic", DYNAMIC)):
         sales.create_table(ObjectPath("sales", name), limits.kept(table))
@@ -84,6 +85,7 @@ def test_dots_in_names_confuse_nothing(catalog: ReadableWritableCatalog, limits:
     assert catalog.get_table(ObjectPath("a.b", "c")).comment == "a.b"
 
 
+@pytest.mark.usefixtures("details")
 def test_values_are_copied_in_and_out(sales: ReadableWritableCatalog, limits: Limits) -> None:
     options = {"a": "1"}
     table = limits.kept(TABLE)
@@ -172,6 +174,8 @@ def test_the_state_of_a_job_is_kept(sales: ReadableWritableCatalog, limits: Limi
 @pytest.mark.parametrize(("old", "new"), [("table", "dynamic table"), ("dynamic table", "view"), ("view", "table")])
 def test_a_table_keeps_its_kind(sales: ReadableWritableCatalog, limits: Limits, old: str, new: str) -> None:
     first, second = limits.kept(KINDS[old]), limits.kept(KINDS[new])
+    if type(first) is type(second):
+        pytest.skip("views are not kept here")
     sales.create_table(PATH, first)
     with pytest.raises(CatalogError, match=f"a {type(first).__name__} cannot become a {type(second).__name__}"):
         sales.alter_table(PATH, second)

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFo
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.jdbc import jdbc_bench
+from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore
 
@@ -37,6 +38,7 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
         pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
         pytest.param("jdbc/postgres", marks=pytest.mark.postgres),
+        *ICEBERG,
     ]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
@@ -46,6 +48,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         return
     if request.param == "jdbc/postgres":
         yield jdbc_bench(request.getfixturevalue("tables_url"), tmp_path)
+        return
+    if request.param.startswith("iceberg on "):
+        with iceberg_catalog(request.param, tmp_path, request) as made:
+            yield Bench(made.stores()[0])
         return
     if not request.param.startswith("iceberg"):
         derby = request.param.endswith("/derby")

@@ -1,4 +1,4 @@
-"""What the metadata of an Iceberg table knows better than a row of the ``sql`` catalog: columns, partitions, statistics."""
+"""What the metadata of an Iceberg table knows better than its entry in a catalog: columns, partitions, statistics."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Iceberg catalogs of others: REST servers, Hive metastores, Glue, databases."""

@@ -1,0 +1,237 @@
+"""The tables and dynamic tables of an Iceberg catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from airflow_dynamic_tables.catalog.errors import no_table, no_version, other_kind, table_taken
+from airflow_dynamic_tables.catalog.iceberg.encoding import (
+    adopted,
+    check_kind,
+    from_iceberg,
+    is_dynamic,
+    properties_of,
+    removed,
+)
+from airflow_dynamic_tables.catalog.iceberg.session import Session
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable
+from airflow_dynamic_tables.clients.iceberg import revisions
+from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
+from airflow_dynamic_tables.clients.iceberg.types import schema_of
+from airflow_dynamic_tables.clients.stores import IcebergStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import (
+    AlreadyExistsError,
+    CatalogError,
+    ConflictError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+
+_ATTEMPTS = 20
+"""How often a table is read, changed and written before its writers are taken to be too many."""
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTables:
+    """Tables and dynamic tables; every change of what we keep of one is a compare-and-swap."""
+
+    session: Session
+
+    def names(self, database: str) -> list[str]:
+        """Names of tables and dynamic tables, sorted."""
+        with self.session.asking(database) as tables:
+            tables.load_namespace_properties((database,))  # a missing one has no tables, say some
+            return sorted(name[-1] for name in tables.list_tables((database,)))
+
+    def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
+        """The dynamic tables; every table is looked at, for no Iceberg catalog can be asked for them."""
+        values = {name: from_iceberg(table) for name, table in self._all(database) if is_dynamic(table.metadata)}
+        return {name: value for name, value in values.items() if isinstance(value, CatalogDynamicTable)}
+
+    def _all(self, database: str) -> Iterator[tuple[str, Table]]:
+        for name in self.names(database):
+            with suppress(TableNotFoundError):  # dropped just now
+                yield name, self.load(ObjectPath(database, name))
+
+    def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
+        """One table, as of a version."""
+        physical = self.load(path)
+        try:
+            value = from_iceberg(physical, version)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{path} in catalog {self.session.catalog}: {error}") from error
+        if value is None:
+            raise no_version(self.session.catalog, path, str(version))
+        return value
+
+    def exists(self, path: ObjectPath) -> bool:
+        """Whether there is a table of that name."""
+        try:
+            self.load(path)
+        except TableNotFoundError:
+            return False
+        return True
+
+    def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
+        """Make an Iceberg table; that of a dynamic table has no columns and no version before the first commit."""
+        value = check_kind(self.session.catalog, path, table)
+        self.session.check_name("table", path.name)
+        is_table = isinstance(value, CatalogTable)
+        try:
+            with self.session.asking(path.database) as tables:
+                tables.load_namespace_properties((path.database,))
+                if tables.table_exists((path.database, path.name)):
+                    raise TableAlreadyExistsError(path)
+                schema = schema_of(value.columns) if is_table else Schema()
+                made = tables.create_table(
+                    (path.database, path.name),
+                    schema,
+                    location=value.location or new_location(tables, path),
+                    partition_spec=_spec(schema, value.partition_keys) if is_table else PartitionSpec(),
+                    properties={
+                        **NEW_TABLE,
+                        **properties_of(value),
+                        revisions.REVISION: revisions.first_revision(),
+                    },
+                )
+                if not is_table:
+                    # Not needed before the first change; but then it might be in the way of a refresh.
+                    with suppress(CommitFailedException):
+                        revisions.anchor(made)
+        except (TableAlreadyExistsError, AlreadyExistsError) as error:
+            if not ignore_if_exists:
+                raise table_taken(self.session.catalog, path) from error
+
+    def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
+        """Replace what we keep of a table by what is made of it; columns and rows are its commits' affair."""
+
+        def attempt(physical: Table) -> AnyTable:
+            before = from_iceberg(physical)
+            if before is None:
+                raise no_table(self.session.catalog, path)
+            after = check_kind(self.session.catalog, path, change(before))
+            if type(before) is not type(after):
+                raise other_kind(self.session.catalog, path, before, after)
+            properties = properties_of(after)
+            revisions.alter(physical, properties, removed(physical.properties, before, properties))
+            return before
+
+        return self._swapped(path, attempt)
+
+    def adopt(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
+        """Make a dynamic table of a table that something else made; whether it was none yet."""
+
+        def attempt(physical: Table) -> bool:
+            if is_dynamic(physical.metadata):
+                return False
+            revisions.alter(physical, properties_of(adopted(self.session.catalog, path, physical, table)), ())
+            return True
+
+        if is_dynamic(self.load(path).metadata):
+            return False
+        return self._swapped(path, attempt)
+
+    def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
+        """Change the name; the files stay where they are."""
+        if ignore_if_not_exists and not self.exists(path):
+            return
+        self.load(path)
+        renamed = ObjectPath(path.database, new_name)
+        self.session.check_name("table", new_name)
+        try:
+            with self.session.asking(path.database) as tables:
+                if self.exists(renamed):
+                    raise TableAlreadyExistsError(renamed)
+                tables.rename_table((path.database, path.name), (path.database, new_name))
+        except (TableAlreadyExistsError, AlreadyExistsError) as error:
+            raise table_taken(self.session.catalog, renamed) from error
+        except CommitFailedException as error:
+            raise ConflictError(f"{path} was changed by others meanwhile; rename it again.") from error
+        except NoSuchTableError as error:
+            raise no_table(self.session.catalog, path) from error
+
+    def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table; the files stay."""
+        try:
+            self.load(path)
+            with self.session.asking(path.database) as tables:
+                tables.drop_table((path.database, path.name))
+        except (TableNotFoundError, NoSuchTableError) as error:
+            if not ignore_if_not_exists:
+                raise no_table(self.session.catalog, path) from error
+
+    def load(self, path: ObjectPath) -> Table:
+        """A table as the Iceberg catalog has it.
+
+        :raises CatalogError: when it is no Iceberg table, or its metadata cannot be read.
+        :raises TableNotFoundError: when it or its database is missing.
+        """
+        if not self.session.is_legal(path.database, path.name):
+            raise no_table(self.session.catalog, path)
+        try:
+            with self.session.server.errors():
+                return self.session.tables.load_table((path.database, path.name))
+        except NoSuchPropertyException as error:
+            raise UnsupportedError(f"{path} in catalog {self.session.catalog} is no Iceberg table.") from error
+        except NoSuchTableError as error:
+            raise no_table(self.session.catalog, path) from error
+        except ValueError as error:
+            raise CatalogError(
+                f"The Iceberg metadata of {path} in catalog {self.session.catalog} cannot be read: {error}"
+            ) from error
+
+    def store(self) -> IcebergStore:
+        """Where the tables lie, for their format."""
+        return IcebergStore(self.session.catalog, self.session.tables, self.session.server.errors)
+
+    def _swapped(self, path: ObjectPath, attempt: Callable[[Table], _T]) -> _T:
+        """Read a table and change it, again if somebody else wrote meanwhile.
+
+        :raises ConflictError: when that goes on for ever.
+        """
+
+        def once() -> _T:
+            physical = self.load(path)
+            with self.session.asking(path.database):
+                if not revisions.is_anchored(physical.metadata):
+                    revisions.anchor(physical)
+                    physical = self.load(path)
+                return attempt(physical)
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        try:
+            return retrying(once)
+        except CommitFailedException as error:
+            raise ConflictError(f"{path} was changed by others {_ATTEMPTS} times meanwhile; try again.") from error
+
+
+def _spec(schema: Schema, keys: tuple[str, ...]) -> PartitionSpec:
+    fields = [
+        PartitionField(schema.find_field(key).field_id, 1000 + number, IdentityTransform(), key)
+        for number, key in enumerate(keys)
+    ]
+    return PartitionSpec(*fields)

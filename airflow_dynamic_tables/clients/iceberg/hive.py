@@ -1,0 +1,78 @@
+"""PyIceberg's client of Hive metastores, with an end to its patience, and which compares where PyIceberg locks.
+
+A lock needs a metastore with transactions, and stays when its owner is killed. A comparison is what Iceberg's Java library does
+without its locks, and it keeps a renaming from undoing a commit, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import EnvironmentContext, LockResponse, LockState, MetaException, Table
+from pyiceberg.catalog.hive import HIVE_KERBEROS_AUTH, HIVE_KERBEROS_SERVICE_NAME, HiveCatalog, _HiveClient
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.utils.properties import property_as_bool
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.transport import TTransport
+
+_SECONDS = 120
+"""Seconds that a metastore may take for one answer; PyIceberg's own would wait for ever."""
+
+_COMPARISON_FAILED = "The table has been modified"
+"""What the metastore says when an expected parameter has another value."""
+
+_NO_LOCK = LockResponse(lockid=0, state=LockState.ACQUIRED)
+
+
+class PatientMetastore(HiveCatalog):
+    """A metastore that is given up when it falls silent; of several addresses the first is asked."""
+
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
+        return _Connection(
+            properties["uri"].split(",")[0],
+            properties.get("ugi"),
+            property_as_bool(properties, HIVE_KERBEROS_AUTH, False),
+            properties.get(HIVE_KERBEROS_SERVICE_NAME, "hive"),
+        )
+
+
+class _Connection(_HiveClient):
+    def _init_thrift_transport(self) -> TTransport:
+        transport = super()._init_thrift_transport()
+        # The socket is a private part of either of Thrift's transports.
+        socket = getattr(transport, "_TBufferedTransport__trans", None) or transport._trans
+        socket.setTimeout(_SECONDS * 1000)
+        return transport
+
+    def _client(self) -> Client:
+        client = _Comparing(TBinaryProtocol(self._transport))
+        if self._ugi:
+            client.set_ugi(*self._ugi)
+        return client
+
+
+class _Comparing(Client):  # type: ignore[misc]  # Thrift's code has no types
+    """Alters a table of which somebody read a metadata file as long as that is its metadata file."""
+
+    def lock(self, rqst: Any) -> LockResponse:  # noqa: ARG002 - Thrift's name of it
+        return _NO_LOCK
+
+    def unlock(self, rqst: Any) -> None:
+        """Nothing is locked."""
+
+    def alter_table_with_environment_context(
+        self, dbname: str, tbl_name: str, new_tbl: Table, environment_context: EnvironmentContext
+    ) -> None:
+        # A commit names the file before its own; a renaming keeps the one that it read.
+        is_renaming = (dbname, tbl_name) != (new_tbl.dbName, new_tbl.tableName)
+        key = "metadata_location" if is_renaming else "previous_metadata_location"
+        comparison = {"expected_parameter_key": "metadata_location", "expected_parameter_value": new_tbl.parameters[key]}
+        context = EnvironmentContext({**environment_context.properties, **comparison})
+        try:
+            super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, context)
+        except MetaException as error:
+            if _COMPARISON_FAILED in str(error.message):
+                raise CommitFailedException(f"Table {dbname}.{tbl_name} was changed by somebody else meanwhile.") from error
+            raise

@@ -1,0 +1,62 @@
+"""Iceberg catalogs of every kind that tests work on: a name for each in ``KINDS``, and what its client is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
+from airflow_dynamic_tables.clients.iceberg.servers import Server
+from tests.support.benches.catalogs import empty_hive_catalog, new_name
+from tests.support.iceberg_rest.server import running_rest_catalog
+from tests.support.object_store import ObjectStore, running_object_store
+
+_MARKS: dict[str, list[pytest.MarkDecorator]] = {
+    "rest": [],
+    "sql": [pytest.mark.long],
+    "postgres": [pytest.mark.postgres, pytest.mark.long],
+    "hive": [pytest.mark.metastore, pytest.mark.long],
+    "glue": [pytest.mark.long],
+}
+"""The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them."""
+
+ICEBERG = [pytest.param(f"iceberg on {kind}", marks=marks) for kind, marks in _MARKS.items()]
+"""Parameters of a fixture: every kind."""
+
+
+@contextmanager
+def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """An empty Iceberg catalog of a kind; its warehouse is a folder here."""
+    kind = kind.removeprefix("iceberg on ")
+    warehouse = {"warehouse": f"file://{folder}/warehouse"}
+    name = new_name()
+    if kind == "rest":
+        with running_rest_catalog(folder) as rest:
+            yield Server(name, "rest", {"uri": rest.uri, **warehouse})
+    elif kind == "hive":
+        metastore = request.getfixturevalue("hive_metastore")
+        with closing(empty_hive_catalog(name, metastore)):
+            yield Server(name, "hive", {"uri": metastore.uri, **warehouse})
+    elif kind == "glue":
+        with running_object_store() as store:
+            yield Server(name, "glue", {**glue_properties(store), **warehouse})
+    else:
+        url = request.getfixturevalue("postgres_state")() if kind == "postgres" else f"sqlite:///{folder}/iceberg.db"
+        yield Server(name, "sql", {"uri": url, **warehouse})
+
+
+def glue_properties(store: ObjectStore) -> dict[str, str]:
+    """How a Glue catalog is reached that runs beside an object store."""
+    keys = {"glue.access-key-id": "tests", "glue.secret-access-key": "tests"}
+    return {"glue.endpoint": store.url, "glue.region": "us-east-1", **keys}
+
+
+@contextmanager
+def iceberg_catalog(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[IcebergCatalog]:
+    """An empty catalog on one, opened."""
+    with iceberg_server(kind, folder, request) as server, closing(IcebergCatalog(server.name, server)) as catalog:
+        catalog.open()
+        yield catalog
