@@ -29,6 +29,8 @@ from tests.support.suite import mark_needs, missing_service, rank, scope_of, sec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.support.iceberg_rest.server import IcebergRest
+
 # Airflow reads its environment when it is imported: before that of any test module.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-home-")
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
@@ -155,6 +157,15 @@ def hive_metastore(java: None) -> Iterator[HiveMetastore]:  # noqa: ARG001 - it 
     """A Hive metastore that keeps its state in Derby."""
     with running_metastore() as metastore:
         yield metastore
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    """A server of Iceberg's REST protocol; whoever uses it empties it first."""
+    from tests.support.iceberg_rest.server import running_rest_catalog  # FastAPI and PyIceberg, for those who need them
+
+    with running_rest_catalog(tmp_path_factory.mktemp("iceberg-rest")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -104,8 +104,8 @@ class IcebergDatabases:
 
     @property
     def _comment(self) -> str:
-        return "Description" if self.session.server.kind == "glue" else "comment"
+        return self.session.server.traits.comment
 
     @property
     def _keeps_comment(self) -> bool:
-        return self.session.server.kind == "hive"
+        return self.session.server.traits.keeps_comments

@@ -12,11 +12,6 @@ from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.redaction import has_password, without_secrets
 
-_EXAMPLES = {
-    "rest": "https://catalog.example.com",
-    "hive": "thrift://metastore:9083",
-    "sql": "postgresql://catalog@db.example.com/iceberg",
-}
 _FREQUENT = ("type", "uri", "warehouse", "credential", "token", "scope", "audience", "resource", "prefix", "oauth2-server-uri")
 """Properties that are misspelt now and then; all others are PyIceberg's own affair."""
 
@@ -67,11 +62,13 @@ def _kind(entry: CatalogEntry) -> str:
 
 def _uri(entry: CatalogEntry, kind: str) -> str:
     if "uri" not in entry.params:
-        raise ConfigurationError(f"an Iceberg catalog of type {kind} needs connection parameter 'uri', e.g. {_EXAMPLES[kind]}.")
+        raise ConfigurationError(
+            f"an Iceberg catalog of type {kind} needs connection parameter 'uri', e.g. {KINDS[kind].example}."
+        )
     uri = entry.params["uri"].rstrip("/")
     if _scheme(uri) not in KINDS[kind].schemes:
         raise ConfigurationError(
-            f"'uri' {without_secrets(uri)} is none of type {kind}; one is {_EXAMPLES[kind]}, or leave 'type' out."
+            f"'uri' {without_secrets(uri)} is none of type {kind}; one is {KINDS[kind].example}, or leave 'type' out."
         )
     if kind == "rest" and has_password(uri):
         raise ConfigurationError(

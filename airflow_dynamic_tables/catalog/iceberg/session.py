@@ -13,9 +13,6 @@ from airflow_dynamic_tables.catalog.errors import no_database
 from airflow_dynamic_tables.clients.iceberg.servers import Server
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
-_FOLDING = ("hive", "glue")
-"""Kinds that fold names to lower case and take few characters."""
-
 _FOLDED = re.compile(r"[a-z0-9_]{1,128}", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[/\x00-\x1f\x7f]")
 
@@ -81,6 +78,6 @@ class Session:
     def _why_not(self, name: str) -> str | None:
         if "." in name:
             return "has no dots, for namespaces of several levels are not supported"
-        if self.server.kind in _FOLDING and not _FOLDED.fullmatch(name):
+        if self.server.traits.folds_names and not _FOLDED.fullmatch(name):
             return "has at most 128 lower-case letters, digits and underscores"
         return "has no slashes and control characters" if not name or _NOT_IN_PATHS.search(name) else None

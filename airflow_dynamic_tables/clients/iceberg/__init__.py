@@ -1,1 +1,1 @@
-"""What PyIceberg knows of tables: types and content. No catalog, no commit."""
+"""What PyIceberg knows: catalogs of every kind, types and content of tables. No commit of rows."""

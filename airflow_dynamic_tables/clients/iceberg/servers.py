@@ -37,12 +37,18 @@ class Kind:
     """One kind of Iceberg catalog.
 
     ``place`` is ``module:function or class`` that makes a client of a name and properties; it is imported on use. ``schemes`` are
-    what its ``uri`` begins with, none when it has none. ``extra`` is the extra of this package that it needs.
+    what its ``uri`` begins with, none when it has none, and ``example`` is one. ``extra`` is the extra of this package that it
+    needs. One that ``folds_names`` takes lower-case letters, digits and underscores. ``comment`` is the property of a namespace
+    that is its comment, which never changes where the catalog ``keeps_comments``.
     """
 
     place: str
     schemes: tuple[str, ...] = ()
     extra: str | None = None
+    folds_names: bool = False
+    comment: str = "comment"
+    keeps_comments: bool = False
+    example: str = ""
 
     def load(self) -> Callable[..., Catalog]:
         """Import it.
@@ -59,11 +65,20 @@ class Kind:
         return made
 
 
+_HERE = "airflow_dynamic_tables.clients.iceberg"
+
 KINDS: Mapping[str, Kind] = {
-    "rest": Kind("airflow_dynamic_tables.clients.iceberg.rest:PatientServer", ("http", "https")),
-    "hive": Kind("airflow_dynamic_tables.clients.iceberg.hive:PatientMetastore", ("thrift",), "hive"),
-    "glue": Kind("pyiceberg.catalog.glue:GlueCatalog", (), "glue"),
-    "sql": Kind("airflow_dynamic_tables.clients.iceberg.catalog:on_database", ("sqlite", "postgresql")),
+    "rest": Kind(f"{_HERE}.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
+    "hive": Kind(
+        f"{_HERE}.hive:PatientMetastore",
+        ("thrift",),
+        extra="hive",
+        folds_names=True,
+        keeps_comments=True,
+        example="thrift://metastore:9083",
+    ),
+    "glue": Kind("pyiceberg.catalog.glue:GlueCatalog", extra="glue", folds_names=True, comment="Description"),
+    "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
 }
 """The kinds by PyIceberg's names of them."""
 
@@ -85,6 +100,11 @@ class Server:
     def __repr__(self) -> str:
         return f"Server({self.name!r}, {self.kind!r})"  # properties hold secrets
 
+    @property
+    def traits(self) -> Kind:
+        """What is peculiar to its kind."""
+        return KINDS[self.kind]
+
     def connect(self) -> Catalog:
         """Make a client; a REST catalog is asked for its configuration.
 
@@ -92,7 +112,7 @@ class Server:
         :raises ConfigurationError: when it is something else than a REST catalog.
         :raises MissingExtraError: when what it needs is not installed.
         """
-        make = KINDS[self.kind].load()
+        make = self.traits.load()
         try:
             with self.errors():
                 return make(self.name, **self.properties)

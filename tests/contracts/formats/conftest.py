@@ -13,12 +13,14 @@ from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import FolderStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.jdbc import jdbc_bench
 from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
-from tests.support.benches.staging import Bench
+from tests.support.benches.registering import register_in
+from tests.support.benches.staging import REVENUE, Bench
 from tests.support.metastore import HiveMetastore
 
 
@@ -51,7 +53,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         return
     if request.param.startswith("iceberg on "):
         with iceberg_catalog(request.param, tmp_path, request) as made:
-            yield Bench(made.stores()[0])
+            register_in(made, REVENUE)
+            yield Bench(made.stores()[0], names=ObjectPath("sales", "rev_1"))
         return
     if not request.param.startswith("iceberg"):
         derby = request.param.endswith("/derby")

@@ -11,7 +11,7 @@ import pytest
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg.servers import Server
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
-from tests.support.iceberg_rest.server import running_rest_catalog
+from tests.support.iceberg_rest.server import IcebergRest
 from tests.support.object_store import ObjectStore, running_object_store
 
 _MARKS: dict[str, list[pytest.MarkDecorator]] = {
@@ -34,8 +34,9 @@ def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> I
     warehouse = {"warehouse": f"file://{folder}/warehouse"}
     name = new_name()
     if kind == "rest":
-        with running_rest_catalog(folder) as rest:
-            yield Server(name, "rest", {"uri": rest.uri, **warehouse})
+        rest: IcebergRest = request.getfixturevalue("iceberg_rest")
+        rest.empty()
+        yield Server(name, "rest", {"uri": rest.uri, **warehouse})
     elif kind == "hive":
         metastore = request.getfixturevalue("hive_metastore")
         with closing(empty_hive_catalog(name, metastore)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
@@ -11,7 +12,13 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 
 def register(store: MetastoreStore, path: ObjectPath, file_format: str, partition_keys: tuple[str, ...]) -> None:
     """Make a dynamic table in the metastore, unless there is a table of that name."""
-    catalog = HiveCatalog(store.catalog, store.metastore)
+    register_in(HiveCatalog(store.catalog, store.metastore), path, file_format, partition_keys)
+
+
+def register_in(
+    catalog: ReadableWritableCatalog, path: ObjectPath, table_format: str = "iceberg", partition_keys: tuple[str, ...] = ("ds",)
+) -> None:
+    """Make a dynamic table in a catalog, unless there is a table of that name."""
     entry = CatalogDynamicTable(
         columns=(),
         original_query="SELECT 1",
@@ -21,7 +28,7 @@ def register(store: MetastoreStore, path: ObjectPath, file_format: str, partitio
         refresh_handler=RefreshHandler(RefreshMode.FULL, JobState.RUNNING, {}),
         comment="how much",
         partition_keys=partition_keys,
-        format=file_format,
+        format=table_format,
     )
     catalog.create_database(path.database, CatalogDatabase(), ignore_if_exists=True)
     catalog.create_table(path, entry, ignore_if_exists=True)

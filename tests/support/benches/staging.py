@@ -46,6 +46,8 @@ class Bench:
     """Whether the metastore has the table: a refresh of a Hive table begins with an entry in the catalog."""
     has_files: bool = True
     """Whether its rows are in files that everybody can read."""
+    names: ObjectPath = field(default_factory=lambda: ObjectPath("Säle.1", 'Rev "x"/y'))
+    """As odd as names may be there."""
     planned: dict[str, PartitionSet] = field(default_factory=dict)
     """What each stage replaces, by token; the whole table, when nothing is said."""
 

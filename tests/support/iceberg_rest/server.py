@@ -42,6 +42,17 @@ class IcebergRest:
         """
         self._faults += [(request, how)] * times
 
+    def empty(self) -> None:
+        """Forget all tables, all faults and all that was asked."""
+        catalog = self.routes.catalog
+        for namespace in catalog.list_namespaces():
+            for table in catalog.list_tables(namespace):
+                catalog.drop_table(table)
+            catalog.drop_namespace(namespace)
+        self._faults.clear()
+        self.requests.clear()
+        self.token = ""
+
     async def answer(self, request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
         """What comes between a client and the routes."""
         asked = f"{request.method} {request.url.path}"
