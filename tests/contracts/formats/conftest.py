@@ -17,8 +17,8 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.hive import hive_bench
-from tests.support.benches.jdbc import jdbc_bench
 from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
+from tests.support.benches.jdbc import jdbc_bench
 from tests.support.benches.registering import register_in
 from tests.support.benches.staging import REVENUE, Bench
 from tests.support.metastore import HiveMetastore
