@@ -31,7 +31,7 @@ def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
         "init", "validate", "test",
         "plan", "schema", "list", "show", "history", "diff", "apply", "export", "create", "adopt", "refresh",
-        "suspend", "resume", "rename", "recover", "drop", "rollback", "publish", "abort", "compact", "gc",
+        "ctas", "suspend", "resume", "rename", "recover", "drop", "rollback", "publish", "abort", "compact", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
         "serve", "sql",

@@ -91,7 +91,7 @@ def _needs_metastore(page: Path) -> bool:
 
 
 def _needs_spark(page: Path) -> bool:
-    starts = ("dynamic-tables refresh", "dynamic-tables test")
+    starts = ("dynamic-tables refresh", "dynamic-tables test", "dynamic-tables ctas")
     return any(block.language == "shell" and start in block.text for block in _blocks(page) for start in starts)
 
 

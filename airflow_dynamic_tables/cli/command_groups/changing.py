@@ -1,12 +1,41 @@
-"""The commands that suspend, resume, rename, drop and recover dynamic tables."""
+"""The commands that make, suspend, resume, rename, drop and recover dynamic tables."""
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.cli.arguments import OUTPUT, STATE, TABLE, Argument, Command
+from airflow_dynamic_tables.cli import argument_types
+from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, TABLE, Argument, Command
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands.changing"
 
 CHANGING_COMMANDS: tuple[Command, ...] = (
+    Command(
+        "ctas",
+        "make a table of a query, once",
+        "airflow_dynamic_tables.cli.commands.one_off.ctas.create_table",
+        (
+            Argument(("table",), "its name: catalog.database.table, or less", {"metavar": "NAME"}),
+            Argument(("--query",), "the query that returns its rows", {"metavar": "SQL"}),
+            Argument(("--query-file",), "a file with the query", {"metavar": "PATH"}),
+            Argument(("--if-not-exists",), "a table that is there stays, and is no error", {"action": "store_true"}),
+            Argument(("--replace",), "replace the rows of a table that was made so", {"action": "store_true"}),
+            Argument(("--format",), "format of the table (default: iceberg, or as it was)", {"metavar": "FORMAT"}),
+            Argument(("--partitioned-by",), "its partition keys, separated by commas", {"metavar": "COLUMNS"}),
+            Argument(("--comment",), "what people read about it", {"metavar": "TEXT"}),
+            Argument(("--timezone",), "time zone of the query (default: UTC)", {"metavar": "ZONE", "default": "UTC"}),
+            Argument(
+                ("--conf",),
+                "a setting of Spark; may be repeated",
+                {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append"},
+            ),
+            Argument(("--token",), "name of this try, new for every one", {"metavar": "TOKEN", "type": argument_types.token}),
+            Argument(("--dry-run",), "only say what would be done, or why it is refused", {"action": "store_true"}),
+            MASTER,
+            *STATE,
+            OUTPUT,
+        ),
+        "CREATE TABLE AS: run a query and make a table of what it returns, in one step. Nobody sees it before it is whole; "
+        "Ctrl-C or a failure leaves none, or with --replace the one that was there.",
+    ),
     Command(
         "suspend",
         "let a table be refreshed no more",

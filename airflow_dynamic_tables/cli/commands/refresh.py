@@ -12,7 +12,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from threading import Event
+from typing import TypeVar
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
@@ -20,6 +22,7 @@ from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -42,6 +45,9 @@ from airflow_dynamic_tables.services.refresh.requests import (
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
+
+_T = TypeVar("_T")
+_Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
 _COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 
@@ -151,32 +157,43 @@ def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace
 
     :raises DynamicTableError: when it fails.
     """
-    with Progress() as progress, stopped_like_ctrl_c():
-        return _run(workspace, request, arguments, progress)
+    return with_spark(workspace, request.table.identifier, request.table.spark, arguments, partial(run, workspace, request))
 
 
-def _run(workspace: Workspace, request: RefreshRequest, arguments: Namespace, progress: Progress) -> Version | Skipped:
+def with_spark(
+    workspace: Workspace,
+    table: TableIdentifier,
+    settings: SparkSettings,
+    arguments: Namespace,
+    work: _Work[_T],
+) -> _T:
+    """Do what takes a job by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+
+    :param table: what is worked on.
+    :param work: is given what runs the job of a plan, and what to call when the stage was taken away.
+    :raises DynamicTableError: when it fails.
+    """
     lost = Event()
-    # Spark's log is for --debug; when the job fails, its last words are in the error.
-    on_line = progress.line if arguments.debug else lambda _line: None
-    runner = spark_runner(request.table.spark, arguments, on_line)
+    with Progress() as progress, stopped_like_ctrl_c():
+        # Spark's log is for --debug; when the job fails, its last words are in the error.
+        runner = spark_runner(settings, arguments, progress.line if arguments.debug else lambda _line: None)
 
-    def spark(plan: RefreshPlan) -> None:
-        progress.step("spark")
-        runner.run(plan, job_environment(workspace, plan))
-        progress.step("commit")
+        def spark(plan: RefreshPlan) -> None:
+            progress.step("spark")
+            runner.run(plan, job_environment(workspace, plan))
+            progress.step("commit")
 
-    def stop() -> None:
-        lost.set()
-        interrupt_main()
+        def stop() -> None:
+            lost.set()
+            interrupt_main()
 
-    progress.step("begin")
-    try:
-        return run(workspace, request, spark, stop)
-    except KeyboardInterrupt:
-        if lost.is_set():
-            raise ConflictError(f"Somebody else took over the refresh of {request.table.identifier} meanwhile.") from None
-        raise
+        progress.step("begin")
+        try:
+            return work(spark, stop)
+        except KeyboardInterrupt:
+            if lost.is_set():
+                raise ConflictError(f"Somebody else took over the refresh of {table} meanwhile.") from None
+            raise
 
 
 @contextmanager

@@ -34,6 +34,15 @@ FIXED = {
 TIME_ZONE = "spark.sql.session.timeZone"
 """The setting that is the ``timezone`` of a definition."""
 
+
+def conf_problem(conf: Mapping[str, str]) -> str | None:
+    """What of a configuration nobody may say; ``None`` when all of it may be said."""
+    if TIME_ZONE in conf:
+        return f"'{TIME_ZONE}' is the 'timezone' of the table; say it there"
+    wrong = next((name for name, fixed in FIXED.items() if conf.get(name, fixed).lower() != fixed.lower()), None)
+    return f"'{wrong}' is {FIXED[wrong]} in every refresh; leave it out" if wrong is not None else None
+
+
 DEFAULTS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from airflow_dynamic_tables.core.refresh.spark_settings import FIXED, TIME_ZONE
+from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Scalar
 
 
@@ -83,11 +83,8 @@ class SparkDeclaration(Declaration):
     @field_validator("conf")
     @classmethod
     def _check_conf(cls, value: dict[str, str]) -> dict[str, str]:
-        if TIME_ZONE in value:
-            raise ValueError(f"'{TIME_ZONE}' is the 'timezone' of the table; say it there")
-        for name, fixed in FIXED.items():
-            if value.get(name, fixed).lower() != fixed.lower():
-                raise ValueError(f"'{name}' is {fixed} in every refresh; leave it out")
+        if problem := conf_problem(value):
+            raise ValueError(problem)
         return value
 
     def over(self, default: SparkDeclaration) -> SparkDeclaration:

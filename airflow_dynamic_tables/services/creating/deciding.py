@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
 from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, sink_formats
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import (
@@ -43,6 +45,7 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     identifier = wanted.identifier
     if is_draft(identifier.table):
         raise ConfigurationError(f"{identifier.table!r} is a name of tables that are being made; choose another one.")
+    _check_settings(wanted)
     _check_undefined(definitions, identifier)
     entry = _entry(workspace, identifier)
     if entry is not None and wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
@@ -50,11 +53,11 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     if entry is not None:
         _check_replaceable(identifier, entry, wanted.purpose)
     table_format = _format(wanted, entry)
-    table = workspace.table(identifier, table_format, wanted.atomicity)
+    table = workspace.table(identifier, table_format)
     if not table.is_atomic:
         raise UnsupportedError(
             f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
-            f"see a part of it; use format: {DEFAULT_FORMAT}, or make a dynamic table with atomicity: none."
+            f"see a part of it; use {DEFAULT_FORMAT}."
         )
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
@@ -63,6 +66,40 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     if layout is not None:
         layout.check_keys(identifier, wanted.partition_keys, layout.rebuild)
     return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What would be done about a wanted table; of one that stays nothing but that is known."""
+
+    table: TableIdentifier
+    purpose: Purpose
+    would_be: Outcome
+    why: str
+    format: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    reads: tuple[TableIdentifier, ...] = ()
+    statement: str | None = None
+
+
+def planned(wanted: WantedTable, decision: Decision) -> Planned:
+    """A decision, for people."""
+    known = Planned(wanted.identifier, wanted.purpose, decision.outcome, decision.why)
+    if decision.read is None:
+        return known
+    table = decision.read.table
+    return replace(
+        known, format=table.format, partition_keys=table.partition_keys, reads=table.upstream, statement=table.expanded_query
+    )
+
+
+def _check_settings(wanted: WantedTable) -> None:
+    try:
+        ZoneInfo(wanted.timezone)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise ConfigurationError(f"unknown time zone {wanted.timezone!r}; write one such as Europe/Berlin.") from error
+    if problem := conf_problem(wanted.spark.conf):
+        raise ConfigurationError(f"Spark's setting {problem}.")
 
 
 def _check_undefined(definitions: Definitions, identifier: TableIdentifier) -> None:
@@ -114,8 +151,8 @@ def _format(wanted: WantedTable, entry: AnyTable | None) -> str:
     """The format of the new version."""
     formats = sink_formats()
     if wanted.format is not None and wanted.format not in formats:
-        hint = did_you_mean(wanted.format, formats) or f"; use {' | '.join(formats)}"
-        raise ConfigurationError(f"unknown format {wanted.format!r}{hint}.")
+        hint = did_you_mean(wanted.format, formats) or f"; use {' | '.join(formats)}."
+        raise ConfigurationError(f"unknown format {wanted.format!r}{hint}")
     if not isinstance(entry, CatalogTable):
         return wanted.format or DEFAULT_FORMAT
     if wanted.format not in (None, entry.format):

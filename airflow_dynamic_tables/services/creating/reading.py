@@ -82,7 +82,6 @@ def _as_dynamic(wanted: WantedTable, table_format: str, expanded_query: str, tar
         timezone=wanted.timezone,
         partition_keys=wanted.partition_keys,
         format=table_format,
-        atomicity=wanted.atomicity,
         skip_unchanged=False,
         spark=wanted.spark,
     )
@@ -97,7 +96,9 @@ def _output_problems(analysis: Analysis, wanted: WantedTable) -> Iterator[Proble
     if analysis.outputs is None:
         return
     names = [name for name in analysis.outputs if name]
-    for key in wanted.partition_keys:
+    for key in sorted({key for key in wanted.partition_keys if wanted.partition_keys.count(key) > 1}):
+        yield Problem(0, f"partition key {key!r} is listed twice")
+    for key in dict.fromkeys(wanted.partition_keys):
         if key not in names:
             yield Problem(0, f"the query returns no column {key!r} to partition by{did_you_mean(key, names)}")
     uses = Counter(name.lower() for name in names)

@@ -39,12 +39,27 @@ def create_table_as(
     """Make a table of a query, or replace one.
 
     :param definitions: where sources are declared; empty when nobody declares any.
+    :param by: as of :func:`make`, like ``submit`` and ``on_lost``.
+    :raises DynamicTableError: as of :func:`~airflow_dynamic_tables.services.creating.deciding.decide`, and as of a refresh.
+    """
+    return make(workspace, wanted, decide(workspace, definitions, wanted), by, submit, on_lost)
+
+
+def make(
+    workspace: Workspace,
+    wanted: WantedTable,
+    decision: Decision,
+    by: tuple[str, str],
+    submit: Submit,
+    on_lost: Callable[[], None] | None = None,
+) -> Created:
+    """Do what was decided; what others did since is seen under the lease, and by the commit.
+
     :param by: token, new for every try, and owner, the same for all tries of one piece of work.
     :param submit: runs the job of a plan to its end and raises when it failed.
     :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
-    :raises DynamicTableError: as of :func:`~airflow_dynamic_tables.services.creating.deciding.decide`, and as of a refresh.
+    :raises DynamicTableError: as of a refresh.
     """
-    decision = decide(workspace, definitions, wanted)
     if decision.read is None:
         return Created(wanted.identifier, decision.outcome)
     steps = Steps()

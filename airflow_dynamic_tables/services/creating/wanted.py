@@ -56,7 +56,6 @@ class WantedTable:
     format: str | None = None
     partition_keys: tuple[str, ...] = ()
     comment: str | None = None
-    atomicity: str = "staged"
     timezone: str = "UTC"
     spark: SparkSettings = field(default_factory=SparkSettings)
 

@@ -1,0 +1,1 @@
+"""The command that makes a table of a query, once."""

@@ -1,0 +1,98 @@
+"""``ctas``: a table is made of a query, once, or replaced by one."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.commands.refresh import owner_of, with_spark
+from airflow_dynamic_tables.cli.project import definitions, find_definitions
+from airflow_dynamic_tables.cli.running import OK, USAGE
+from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.creating.deciding import decide, planned
+from airflow_dynamic_tables.services.creating.running import make
+from airflow_dynamic_tables.services.creating.wanted import (
+    Created,
+    Outcome,
+    QueryPlace,
+    WantedTable,
+    named_new_table,
+    purpose_of,
+)
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_COLUMNS = ("table", "outcome", "version", "rows", "files", "bytes", "seconds")
+
+
+def create_table(arguments: Namespace) -> int:
+    """Make the table and print what became of it; with ``--dry-run`` only what would."""
+    if problem := _contradiction(arguments):
+        print(problem, file=sys.stderr)
+        return USAGE
+    with workspace_of(arguments) as workspace:
+        defined = definitions(arguments)[0] if find_definitions(arguments) is not None else Definitions()
+        wanted = _wanted(arguments, workspace)
+        decision = decide(workspace, defined, wanted)
+        if arguments.dry_run:
+            output.record(planned(wanted, decision), arguments.output)
+            return OK
+        token = arguments.token or str(uuid4())
+        made = with_spark(
+            workspace,
+            wanted.identifier,
+            wanted.spark,
+            arguments,
+            partial(make, workspace, wanted, decision, (token, owner_of("ctas", token))),
+        )
+    _print(made, arguments.output)
+    return OK
+
+
+def _contradiction(arguments: Namespace) -> str | None:
+    """What is wrong with the options, before anything is looked at."""
+    if arguments.if_not_exists and arguments.replace:
+        return "--if-not-exists and --replace contradict each other; give one of them."
+    if (arguments.query is None) == (arguments.query_file is None):
+        return "Give the query by --query or by --query-file, and not by both."
+    return None
+
+
+def _wanted(arguments: Namespace, workspace: Workspace) -> WantedTable:
+    scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
+    path = Path(arguments.query_file or "--query")
+    query = _read(path) if arguments.query_file else arguments.query
+    return WantedTable(
+        identifier=named_new_table(arguments.table, scope),
+        query=query,
+        scope=scope,
+        place=QueryPlace(path, query),
+        purpose=purpose_of(if_not_exists=arguments.if_not_exists, replace=arguments.replace),
+        format=arguments.format,
+        partition_keys=tuple(key.strip() for key in (arguments.partitioned_by or "").split(",") if key.strip()),
+        comment=arguments.comment,
+        timezone=arguments.timezone,
+        spark=SparkSettings(conf=dict(arguments.conf or ())),
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _print(made: Created, form: str) -> None:
+    if form != "table":
+        output.record(made, form)
+    elif made.outcome is Outcome.EXISTS:
+        print(f"{made.table} is there already; it stays as it is.")
+    else:
+        output.record({name: output.items(made)[name] for name in _COLUMNS}, form)
