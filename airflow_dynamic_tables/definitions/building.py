@@ -16,6 +16,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
+from airflow_dynamic_tables.core.sinks.options import concerns
 from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
 from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
@@ -228,14 +229,14 @@ def _asset_of_uri(uri: str) -> AssetReference:
 
 
 def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
-    defaults = {key: value for key, value in entry.defaults.options.items() if _applies(key, declared)}
-    return {**defaults, **declared.options}
-
-
-def _applies(option: str, declared: TableDeclaration) -> bool:
-    """Whether a default option concerns the table: a formatter does only if it has that partition key."""
-    match = FORMATTER_OPTION.fullmatch(option)
-    return match is None or match["column"] in declared.partitioned_by
+    """Its own, and the defaults that concern it: a formatter does only if it has that partition key."""
+    options = dict(declared.options)
+    table_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
+    for option, value in entry.defaults.options.items():
+        match = FORMATTER_OPTION.fullmatch(option)
+        if match["column"] in declared.partitioned_by if match else concerns(option, table_format):
+            options.setdefault(option, value)
+    return options
 
 
 def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
@@ -271,9 +272,7 @@ def calendar_time(entry: Entry, declared: TableDeclaration, key: Literal["start_
     :raises OverflowError: when UTC has no such time: it is on the first or the last day of all.
     """
     time: datetime | None = _either(getattr(declared, key), getattr(entry.defaults, key))
-    if time is None:
-        return None
-    return (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(_timezone(entry, declared)))).astimezone(UTC)
+    return time and (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(_timezone(entry, declared)))).astimezone(UTC)
 
 
 def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import MISTAKES_PER_FILE
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, did_you_mean, understood
+from airflow_dynamic_tables.core.sinks.options import option_problems
 from airflow_dynamic_tables.definitions.cache import Tree
 from airflow_dynamic_tables.definitions.declarations.base import Declaration
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
@@ -132,6 +133,8 @@ class _Reader:
         """What a file says for all its entries."""
         data = document.data.get("defaults", {})
         declared, mistakes = self._declared(DefaultsDeclaration, data, document, ("defaults",))
+        for option, problem in option_problems(declared.options, None) if declared is not None else ():
+            mistakes.append(document.key_mistake(("defaults", "options", option), problem))
         self.mistakes.add(mistakes)
         if declared is None:
             return Defaults(dropped=frozenset({"catalog"}), broken=document.path)

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.sinks import options as sink_options
 from airflow_dynamic_tables.core.streaming import source_options
 from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as COMMIT_OPTIONS
 from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
@@ -207,14 +208,13 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
 
 
 def _commit_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
-    """What is wrong with the options of partition commit; an unknown one stands at its key."""
+    """What is wrong with the options of partition commit and of servers; an unknown one stands at its key."""
     sound = entry.dropped.isdisjoint({"freshness", "refresh_mode"})
     is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
     file_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
-    has_times = bool(formatters(entry, declared))
-    problems = commit_problems(declared.options, is_continuous, has_times, has_watermark, file_format)
-    for option, problem in problems:
-        unknown = option not in COMMIT_OPTIONS
+    problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), has_watermark, file_format)
+    for option, problem in (*problems, *sink_options.option_problems(declared.options, file_format)):
+        unknown = option not in (*COMMIT_OPTIONS, *sink_options.OPTIONS)
         place = (*entry.location, "options", option)
         yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
 

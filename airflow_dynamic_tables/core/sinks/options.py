@@ -22,7 +22,7 @@ OPTIONS = tuple(_MOST)
 """Options of a table that lies in a database server."""
 
 
-def sink_problems(options: Mapping[str, str], table_format: str | None) -> Iterator[tuple[str, str]]:
+def option_problems(options: Mapping[str, str], table_format: str | None) -> Iterator[tuple[str, str]]:
     """What is wrong with the options of a table that concern its way into a server: option, and what to write instead.
 
     :param table_format: that of the table; ``None`` for options that hold for tables of any format.
@@ -32,10 +32,15 @@ def sink_problems(options: Mapping[str, str], table_format: str | None) -> Itera
             continue
         if option not in _MOST:
             yield option, f"unknown option {option!r}{did_you_mean(option, OPTIONS)}; known are {', '.join(OPTIONS)}"
-        elif table_format is not None and not FORMATS[table_format].in_server:
+        elif table_format is not None and not concerns(option, table_format):
             yield option, f"{option!r} is for tables in a database server, and this one is of format {table_format}; remove it"
         elif not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST[option]):
             yield option, f"{value!r} is no number from 1 to {_MOST[option]:_}".replace("_", " ")
+
+
+def concerns(option: str, table_format: str) -> bool:
+    """Whether an option says anything of tables of a format: these only of those in a server."""
+    return not option.startswith(PREFIX) or FORMATS[table_format].in_server
 
 
 def tuned(sink: Sink, options: Mapping[str, str]) -> Sink:
