@@ -14,7 +14,8 @@ NUMBER = "is no number from 1 to"
 
 
 def table(options: str, table_format: str = "jdbc") -> str:
-    return f"  - name: pg.shop.totals\n    freshness: 1 day\n    format: {table_format}\n    options: {options}\n    query: SELECT 1 AS x\n"
+    keys = (f"format: {table_format}", f"options: {options}", "query: SELECT 1 AS x")
+    return "\n    ".join(("  - name: pg.shop.totals", "freshness: 1 day", *keys)) + "\n"
 
 
 def mistakes(folder: Path, text: str) -> list[str]:
