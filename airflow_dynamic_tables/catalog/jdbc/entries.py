@@ -39,7 +39,7 @@ class Entries:
 
         :param is_changed: whether nobody else may change it before the end of the transaction.
         """
-        if not is_there(self.database, table.entries):
+        if not is_there(self.database, table.schema, ENTRIES):
             return None
         query = f"SELECT value FROM {table.entries} WHERE {_is(table)}{' FOR UPDATE' if is_changed else ''}"
         return next((_entry(row.value) for row in self.database.rows(query)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.names import COMMITS, ENTRIES, TableName
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, literal
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
@@ -14,13 +14,19 @@ committed_at timestamptz NOT NULL DEFAULT now(), value jsonb, UNIQUE (table_name
 """
 """A row without a number and a value says that the commit of its token can no longer land."""
 
+_FOUND = """
+SELECT count(*) AS tables FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = ANY(%(tables)s)
+"""
+
 _LOCK_TIMEOUT = 30.0
 """Seconds; making a table takes milliseconds."""
 
 
-def is_there(database: OpenDatabase, *tables: str) -> bool:
-    """Whether all of these tables exist, by their full names in SQL."""
-    return all(database.rows("SELECT to_regclass(%(name)s) AS oid", {"name": table})[0].oid is not None for table in tables)
+def is_there(database: OpenDatabase, schema: str, *tables: str) -> bool:
+    """Whether a schema has all of these tables, also for somebody who may not look into it."""
+    (found,) = database.rows(_FOUND, {"schema": schema, "tables": list(tables)})
+    return int(found.tables) == len(tables)
 
 
 def make_own_tables(server: PostgresServer, database: str, table: TableName) -> None:
@@ -29,7 +35,7 @@ def make_own_tables(server: PostgresServer, database: str, table: TableName) -> 
     :raises ConfigurationError: when there is no such schema, or nobody may make tables there.
     """
     with server.connected(database) as opened:
-        if is_there(opened, table.commits, table.entries):
+        if is_there(opened, table.schema, COMMITS, ENTRIES):
             return
         if not opened.rows("SELECT 1 FROM pg_namespace WHERE nspname = %(name)s", {"name": table.schema}):
             raise ConfigurationError(
@@ -61,7 +67,7 @@ def _statements(table: TableName) -> tuple[str, ...]:
 
 def latest_snapshot(database: OpenDatabase, table: TableName) -> str | None:
     """The id of the latest version of a table; ``None`` before any."""
-    if not is_there(database, table.commits):
+    if not is_there(database, table.schema, COMMITS):
         return None
     whose = f"table_name = {literal(table.table)} AND number IS NOT NULL"
     query = f"SELECT value -> 'version' ->> 'snapshot' AS snapshot FROM {table.commits} WHERE {whose} ORDER BY id DESC LIMIT 1"

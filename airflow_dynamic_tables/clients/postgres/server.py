@@ -82,7 +82,7 @@ class OpenDatabase:
         try:
             yield
         except BaseException:
-            with suppress(PostgresError):  # with the connection everything is gone
+            if not self._connection.invalidated:  # with the connection everything is gone
                 self.run("ROLLBACK TO SAVEPOINT body")
             raise
         self.run("RELEASE SAVEPOINT body")

@@ -33,7 +33,10 @@ SELECT what FROM (
   UNION ALL SELECT 'it owns the sequence ' || objid::regclass FROM pg_depend
     WHERE refclassid = 'pg_class'::regclass AND refobjid = {oid} AND classid = 'pg_class'::regclass AND deptype = 'a'
       AND (SELECT relkind FROM pg_class WHERE oid = objid) = 'S'
-  UNION ALL SELECT pg_describe_object(d.classid, d.objid, d.objsubid) || ' depends on it'
+  UNION ALL SELECT DISTINCT coalesce(
+      (SELECT CASE v.relkind WHEN 'm' THEN 'materialized view ' WHEN 'v' THEN 'view ' ELSE 'table ' END || v.oid::regclass
+       FROM pg_rewrite r JOIN pg_class v ON v.oid = r.ev_class WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid),
+      pg_describe_object(d.classid, d.objid, d.objsubid)) || ' depends on it'
     FROM pg_class c JOIN pg_type t ON t.oid = c.reltype JOIN pg_depend d ON d.deptype = 'n' AND (
       d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
       OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.names import COMMITS, TableName
 from airflow_dynamic_tables.clients.postgres.own_tables import is_there
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, literal
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
@@ -50,7 +50,7 @@ class Seen:
 
 def look(database: OpenDatabase, table: TableName, token: str = "") -> Seen:
     """What the table of commits says of a table now, and of one token."""
-    if not is_there(database, table.commits):
+    if not is_there(database, table.schema, COMMITS):
         return Seen(0, None)
     whose = f"FROM {table.commits} WHERE table_name = {literal(table.table)}"
     is_fenced = f"coalesce(bool_or(token = {literal(token)} AND number IS NULL), false)"
@@ -85,7 +85,7 @@ def fence(database: OpenDatabase, table: TableName, token: str) -> None:
 
 
 def _records(database: OpenDatabase, table: TableName, condition: str) -> list[Record]:
-    if not is_there(database, table.commits):
+    if not is_there(database, table.schema, COMMITS):
         return []
     rows = f"SELECT value FROM {table.commits} WHERE table_name = {literal(table.table)} AND {condition} ORDER BY id"
     return [_record(row.value) for row in database.rows(rows)]

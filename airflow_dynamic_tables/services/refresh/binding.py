@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from airflow_dynamic_tables.catalog.values import CatalogTable
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -150,19 +150,31 @@ def job_environment(workspace: Workspace, plan: RefreshPlan) -> dict[str, str]:
 
 
 def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | None:
-    """A table that only a view names, as its catalog describes it; ``None`` when the catalog has no table for others to fill."""
+    """A table that only a view names, or one of ours that is read as those of its server, as its catalog describes it.
+
+    :return: ``None`` when the catalog has no such table.
+    :raises UpstreamError: when one of ours has no version yet.
+    """
     catalog = workspace.readable(identifier.catalog)
     try:
         entry = catalog.get_table(identifier.path)
     except (TableNotFoundError, UnsupportedError):
         return None
+    reads_as = next((store.reads_as for store in catalog.stores() if store.reads_as is not None), None)
+    if isinstance(entry, CatalogDynamicTable) and entry.format == reads_as:
+        if entry.snapshot is None:
+            raise _no_version(identifier)
+        return Source(identifier, reads_as)
     if not isinstance(entry, CatalogTable):
         return None
-    reads_as = next((store.reads_as for store in catalog.stores() if store.reads_as is not None), None)
     if reads_as is not None:
         return Source(identifier, reads_as)
     schema = spark_ddl(entry.columns) or None
     return Source(identifier, entry.format, entry.location, entry.partition_keys, schema, entry.options)
+
+
+def _no_version(identifier: TableIdentifier) -> UpstreamError:
+    return UpstreamError(f"{identifier} has no version yet; refresh it first.")
 
 
 def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
@@ -170,7 +182,11 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
     try:
         content = workspace.table(identifier).read(identifier.sql if is_known_to_spark else None)
     except NotFoundError as error:
-        raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
+        raise _no_version(identifier) from error
+    except UnsupportedError as error:
+        if workspace.catalog(identifier.catalog).table_exists(identifier.path):
+            raise
+        raise _no_version(identifier) from error  # so that nobody knows its format
     return SourceBinding(
         identifier=str(identifier),
         view=view,
