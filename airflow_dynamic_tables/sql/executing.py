@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.definitions.statements import values
+from airflow_dynamic_tables.definitions.statements.one_off import CreateTableAs
 from airflow_dynamic_tables.definitions.statements.parsing import Script, parse_script
 from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.redaction import without_secrets
-from airflow_dynamic_tables.sql import catalogs, declarations, lifecycle, looking, reading
+from airflow_dynamic_tables.sql import catalogs, creating, declarations, lifecycle, looking, reading
 from airflow_dynamic_tables.sql.session import Answer, Session
 from airflow_dynamic_tables.yaml_files.texts import line_and_column, text_of
 
 BY_KIND: dict[type[Statement], Callable[[Session, Script, Any], Answer]] = {
     values.CreateDynamicTable: declarations.create_table,
+    CreateTableAs: creating.create_table_as,
     values.SetFreshness: declarations.alter_declaration,
     values.SetRefreshMode: declarations.alter_declaration,
     values.SetOptions: declarations.alter_declaration,

@@ -10,6 +10,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.statements.values import Name
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
+from airflow_dynamic_tables.services.creating.deciding import Decision
+from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -33,22 +35,28 @@ class Answer:
 class Session:
     """What statements work on; ``catalog`` and ``database`` are those of names that leave them out, and USE changes them.
 
-    ``refresh`` runs one refresh to its end. ``owner`` is who runs it, for people who look at the ledger.
+    ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS. ``owner`` is who runs them, for people.
     """
 
     project: Project
     workspace: Workspace
     refresh: Callable[[RefreshRequest], Version | Skipped]
+    create: Callable[[WantedTable, Decision], Created]
     owner: str
     catalog: str
     database: str
 
     @classmethod
     def opened(
-        cls, project: Project, workspace: Workspace, refresh: Callable[[RefreshRequest], Version | Skipped], owner: str
+        cls,
+        project: Project,
+        workspace: Workspace,
+        refresh: Callable[[RefreshRequest], Version | Skipped],
+        create: Callable[[WantedTable, Decision], Created],
+        owner: str,
     ) -> Session:
         """A session that begins where short names of definitions are."""
-        return cls(project, workspace, refresh, owner, *project.conventions.scope)
+        return cls(project, workspace, refresh, create, owner, *project.conventions.scope)
 
     def table(self, name: Name) -> TableIdentifier:
         """A name in full.

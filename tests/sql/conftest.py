@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.services.creating.deciding import Decision
+from airflow_dynamic_tables.services.creating.running import make
+from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.project import Project, open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -53,7 +57,11 @@ def session(project: Project, workspace: Workspace) -> Session:
     def refresh(request: RefreshRequest) -> Version | Skipped:
         return run(workspace, request, write_numbers)
 
-    return Session.opened(project, workspace, refresh, "somebody@somewhere")
+    def create(wanted: WantedTable, decision: Decision) -> Created:
+        token = str(uuid4())
+        return make(workspace, wanted, decision, (token, f"owner of {token}"), write_numbers)
+
+    return Session.opened(project, workspace, refresh, create, "somebody@somewhere")
 
 
 @pytest.fixture

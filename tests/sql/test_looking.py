@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.definitions.statements import values
+from airflow_dynamic_tables.definitions.statements.one_off import CreateTableAs
 from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -26,6 +27,7 @@ NUMBERS = "CREATE DYNAMIC TABLE numbers COMMENT 'Three' FRESHNESS = INTERVAL '1'
 
 def test_every_statement_of_the_grammar_is_carried_out() -> None:
     every = {value for value in vars(values).values() if isinstance(value, type) and issubclass(value, Statement)}
+    every.add(CreateTableAs)
     assert every - {Statement, values.AlterDynamicTable} == BY_KIND.keys()
 
 

@@ -10,10 +10,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from uuid import uuid4
 
+from airflow_dynamic_tables.cli.commands.one_off.ctas import make_here
 from airflow_dynamic_tables.cli.commands.refresh import run_here
 from airflow_dynamic_tables.cli.project import project_of
 from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.services.creating.deciding import Decision
+from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
 from airflow_dynamic_tables.sql.session import Session
 
 
@@ -26,4 +30,9 @@ def session_of(arguments: Namespace) -> Iterator[Session]:
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables sql, process {os.getpid()})"
     with workspace_of(arguments) as workspace:
         refresh = partial(run_here, workspace, arguments=arguments)
-        yield Session.opened(project, workspace, refresh, owner)
+
+        def create(wanted: WantedTable, decision: Decision) -> Created:
+            token = str(uuid4())
+            return make_here(workspace, wanted, decision, arguments, (token, f"{owner} (statement {token})"))
+
+        yield Session.opened(project, workspace, refresh, create, owner)

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.definitions.statements.values import Group, Name, Pa
 QUERY_BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
 """How a query begins."""
 
-_NO_NAMES = frozenset({"AS", "WITH", "IF", "SELECT", "PARTITIONED", "FRESHNESS", "REFRESH_MODE"})
+_NO_NAMES = frozenset({"AS", "WITH", "IF", "SELECT", "PARTITIONED", "USING", "FRESHNESS", "REFRESH_MODE"})
 """Words that begin what stands behind a name: without back-quotes they are no names, or a name that is missing would be one."""
 
 _CLOSING = {"'": "'", '"': '"', "`": "`", "/": "*/", "$": "the same again"}

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.definitions.statements import other_statements as ot
 from airflow_dynamic_tables.definitions.statements import table_statements as tables
 from airflow_dynamic_tables.definitions.statements.grammar import QUERY_BEGINNINGS, Cursor, GrammarError
 from airflow_dynamic_tables.definitions.statements.lexing import tokens_in, tokens_of
+from airflow_dynamic_tables.definitions.statements.one_off import create_table_as
 from airflow_dynamic_tables.definitions.statements.values import (
     AlterQuery,
     CreateDynamicTable,
@@ -105,7 +106,11 @@ def _statement(cursor: Cursor) -> Statement:
 
 
 def _create(cursor: Cursor, start: int) -> Statement:
-    or_alter = cursor.take("OR") and bool(cursor.expect("ALTER"))
+    changed = cursor.expect("ALTER", "REPLACE").word if cursor.take("OR") else ""
+    if changed == "REPLACE":
+        cursor.expect("TABLE")
+        return create_table_as(cursor, start, or_replace=True)
+    or_alter = changed == "ALTER"
     word = cursor.expect(*tables.DYNAMIC, *(() if or_alter else _CREATED)).word
     return _CREATED[word](cursor, start) if word in _CREATED else tables.create_table(cursor, start, or_alter=or_alter)
 
@@ -134,6 +139,7 @@ def _explain(cursor: Cursor, start: int) -> Statement:
 _Parse = Callable[[Cursor, int], Statement]
 
 _CREATED: dict[str, _Parse] = {
+    "TABLE": create_table_as,
     "DATABASE": others.create_database,
     "VIEW": others.create_view,
     "FUNCTION": others.create_function,

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.creating.deciding import decide, planned
+from airflow_dynamic_tables.services.creating.deciding import Decision, decide, planned
 from airflow_dynamic_tables.services.creating.running import make
 from airflow_dynamic_tables.services.creating.wanted import (
     Created,
@@ -44,15 +44,22 @@ def create_table(arguments: Namespace) -> int:
             output.record(planned(wanted, decision), arguments.output)
             return OK
         token = arguments.token or str(uuid4())
-        made = with_spark(
-            workspace,
-            wanted.identifier,
-            wanted.spark,
-            arguments,
-            partial(make, workspace, wanted, decision, (token, owner_of("ctas", token))),
-        )
+        made = make_here(workspace, wanted, decision, arguments, (token, owner_of("ctas", token)))
     _print(made, arguments.output)
     return OK
+
+
+def make_here(
+    workspace: Workspace, wanted: WantedTable, decision: Decision, arguments: Namespace, by: tuple[str, str]
+) -> Created:
+    """Do what was decided by the Spark that the arguments name; Ctrl-C and SIGTERM stop it.
+
+    :param by: token and owner of the try.
+    """
+    if decision.read is None:
+        return Created(wanted.identifier, decision.outcome)
+    work = partial(make, workspace, wanted, decision, by)
+    return with_spark(workspace, wanted.identifier, wanted.spark, arguments, work)
 
 
 def _contradiction(arguments: Namespace) -> str | None:
