@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from measure import compare, interleave
+
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.sinks.sink import Sink
-from benchmarks.measure import compare, interleave
 from tests.support.jobs import make_plan, refresh
 from tests.support.postgres import DRIVER, postgres_binaries, running_postgres
 
