@@ -54,7 +54,7 @@ def _kind(entry: CatalogEntry) -> str:
     kinds = [name for name, one in KINDS.items() if scheme in one.schemes]
     if not kinds:
         raise ConfigurationError(
-            f"'uri' begins with {scheme}:, which is no Iceberg catalog; it begins with one of "
+            f"'uri' {without_secrets(entry.params['uri'])} is of no Iceberg catalog; it begins with one of "
             f"{', '.join(f'{known}:' for one in KINDS.values() for known in one.schemes)}."
         )
     return kinds[0]

@@ -132,6 +132,7 @@ class IcebergStagedTable(StagedTable):
 
     def _transaction(self, table: Table, request: CommitRequest) -> Transaction:
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
+        self._check_same_table(table, request)
         check_result(request, self._token, self._folder(table), can_add=True)
         self._check_position(table, request)
         is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
@@ -151,6 +152,18 @@ class IcebergStagedTable(StagedTable):
         if not is_kept:
             transaction.forget_keys()
         return transaction
+
+    def _check_same_table(self, table: Table, request: CommitRequest) -> None:
+        """Say what happened when files of this stage lie in the folder of another table.
+
+        :raises CommitRejectedError: when the table of that name is another one now.
+        """
+        folder = self._folder(table)
+        stage = folder[len(table.location().rstrip("/")) :]
+        if any(f"{stage}/" in file.path and not file.path.startswith(f"{folder}/") for file in request.result.files):
+            raise CommitRejectedError(
+                f"{self._path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
+            )
 
     def _check_position(self, table: Table, request: CommitRequest) -> None:
         """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.

@@ -65,8 +65,9 @@ class Routes:
         async def route(request: Request) -> Response:
             body = await request.body()
             try:
-                with self._lock:
-                    content = answer(body, **request.path_params)
+                for _ in range(request.state.times):
+                    with self._lock:
+                        content = answer(body, **request.path_params)
             except tuple(_STATUS) as error:
                 code = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
                 return failed(code, type(error).__name__, str(error))

@@ -1,0 +1,1 @@
+"""The ``iceberg`` catalog, on a server of Iceberg's REST protocol."""
