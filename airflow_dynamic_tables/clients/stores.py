@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+
 if TYPE_CHECKING:  # each takes long to import, and the last two are extras
     from pyiceberg.catalog import Catalog
 
@@ -64,6 +66,19 @@ class FolderStore(Store):
     kind = "folder"
 
     warehouse: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStore(Store):
+    """Folders of tables, each where the entry of its table says.
+
+    ``location`` gives the URI of the folder, without a slash at its end, of a dynamic table of some format; ``None`` when the
+    catalog has none of that name and format.
+    """
+
+    kind = "entry"
+
+    location: Callable[[ObjectPath, str], str | None] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

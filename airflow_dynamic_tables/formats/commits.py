@@ -5,7 +5,8 @@ A commit landed, surely did not (CommitRejectedError), or nobody knows (CommitUn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
@@ -17,11 +18,12 @@ from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Rebuild
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
     DynamicTableError,
+    SchemaEvolutionError,
     StageRejectedError,
     UnsupportedError,
 )
@@ -79,6 +81,45 @@ def until_done(
         retry_error_callback=give_up,
     )
     return cast(_T, retrying(attempt))
+
+
+def told_of(
+    token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str], replaced: PartitionSet
+) -> dict[str, str]:
+    """What a format with properties of versions writes there; :func:`version_of` reads it."""
+    partitions = recorded(replaced)
+    return {
+        TOKEN: token,
+        NUMBER: str(number),
+        **({DATA_TIMESTAMP: data_timestamp.astimezone(UTC).isoformat()} if data_timestamp else {}),
+        SOURCES: json.dumps(dict(sources), sort_keys=True),
+        **({PARTITIONS: json.dumps(partitions.to_plain())} if partitions is not None else {}),
+    }
+
+
+def version_of(told: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
+    """The version that its properties tell of, among which there is a token.
+
+    :param committed_ms: when it was committed, in milliseconds since 1970.
+    """
+    return Version(
+        number=int(told.get(NUMBER) or 0),
+        token=told[TOKEN],
+        snapshot=snapshot,
+        data_timestamp=datetime.fromisoformat(fresh) if (fresh := told.get(DATA_TIMESTAMP)) else None,
+        committed_at=datetime.fromtimestamp(committed_ms / 1000, UTC),
+        sources=json.loads(told.get(SOURCES) or "{}"),
+        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := told.get(PARTITIONS)) else None,
+    )
+
+
+def not_restored(number: int, path: object, error: SchemaEvolutionError) -> SchemaEvolutionError:
+    """The error of a version that does not fit the table any more; says what to do."""
+    return SchemaEvolutionError(
+        f"Version {number} of {path} is from before its columns or partition keys changed, so it can be read "
+        f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh, or "
+        f"restore it with rollback --with-columns. {error}"
+    )
 
 
 def unknown(path: object, error: BaseException) -> CommitUnknownError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from pyarrow import orc
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import describe
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
@@ -62,6 +64,19 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
         partitions.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
     check_rows(sum(folder.rows for folder in partitions.values()), result)
     return partitions
+
+
+def typed_value(value: str | None, kind: str) -> object:
+    """The value of a partition key, whose type is Spark's DDL text."""
+    if value is None or value == NULL_PARTITION:
+        return None
+    if kind in ("int", "bigint", "smallint", "tinyint"):
+        return int(value)
+    if kind == "date":
+        return date.fromisoformat(value)
+    if kind.startswith("decimal"):
+        return Decimal(value)
+    return value == "true" if kind == "boolean" else value
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -59,6 +59,7 @@ TABLES: dict[tuple[str, str], Module] = {
     ("parquet", "folder"): _FOLDER,
     ("orc", "folder"): _FOLDER,
     ("jdbc", "postgres"): Module(f"{_HERE}.jdbc.table:JdbcTable", "postgres"),
+    ("delta", "entry"): Module(f"{_HERE}.delta.table:DeltaLakeTable", "delta"),
 }
 """Tables that are refreshed here, by format and kind of store: a :class:`~airflow_dynamic_tables.formats.base.LakeTable` each."""
 

@@ -20,7 +20,7 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogPartition,
 )
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.clients.stores import MetastoreStore
+from airflow_dynamic_tables.clients.stores import EntryStore, MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 
@@ -62,9 +62,9 @@ class HiveCatalog(CatalogOfParts):
         """Let go of connections."""
         self.metastore.close()
 
-    def stores(self) -> tuple[MetastoreStore]:
+    def stores(self) -> tuple[MetastoreStore, EntryStore]:
         """See :meth:`ReadableCatalog.stores`."""
-        return (MetastoreStore(self.name, self.metastore),)
+        return MetastoreStore(self.name, self.metastore), EntryStore(self.name, self._tables.location)
 
     def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:
         """See :meth:`ReadableWritableCatalog.adopt_table`."""

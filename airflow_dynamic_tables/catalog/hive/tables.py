@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from hive_metastore.ttypes import Table
 
+from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, to_hive, update
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, Session, is_legal
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
-from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION
+from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
 
@@ -54,7 +55,13 @@ class HiveTables:
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """One table; the metastore has the current version only."""
-        table = self.value(self.load(path))
+        stored = self.load(path)
+        table = self.value(stored)
+        if isinstance(table, CatalogDynamicTable) and delta.is_delta(table):
+            known = delta.as_stored(replace(table, location=location_of(stored)), version)
+            if known is None:
+                raise no_version(self.session.catalog, path, str(version))
+            return known
         if version is not None and not (isinstance(table, CatalogDynamicTable) and table.snapshot == version):
             raise no_version(self.session.catalog, path, version)
         return table
@@ -62,6 +69,17 @@ class HiveTables:
     def value(self, stored: Table) -> AnyTable:
         """The value that a table of the metastore is."""
         return from_hive(self.session.catalog, stored)
+
+    def location(self, path: ObjectPath, table_format: str) -> str | None:
+        """Where a dynamic table of some format lies; ``None`` when there is none of that name and format."""
+        try:
+            stored = self.load(path)
+        except TableNotFoundError:
+            return None
+        if (stored.parameters or {}).get(KIND) != "dynamic_table" or format_of(stored) != table_format:
+            return None
+        location = location_of(stored)
+        return location.rstrip("/") if location is not None else None
 
     def exists(self, path: ObjectPath) -> bool:
         """Whether there is a table, dynamic table or view of that name."""

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.catalog.sql.statistics import SqlStatistics
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables
 from airflow_dynamic_tables.catalog.values import CatalogDatabase
 from airflow_dynamic_tables.clients.database.engine import Database
-from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
+from airflow_dynamic_tables.clients.stores import EntryStore, FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import folder_name
 
 
@@ -32,6 +32,7 @@ class SqlCatalog(CatalogOfParts):
     """
 
     _databases: SqlDatabases
+    _tables: SqlTables
 
     def __init__(self, name: str, database: Database, warehouse: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)
@@ -76,9 +77,9 @@ class SqlCatalog(CatalogOfParts):
         """See :meth:`ReadableCatalog.upgrade`."""
         self._database.upgrade()
 
-    def stores(self) -> tuple[IcebergStore, FolderStore]:
+    def stores(self) -> tuple[IcebergStore, FolderStore, EntryStore]:
         """See :meth:`ReadableCatalog.stores`."""
-        return self._physical.stores()
+        return (*self._physical.stores(), EntryStore(self.name, self._tables.location))
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables stay where they are."""

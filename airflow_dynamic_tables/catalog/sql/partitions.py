@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
 from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of, table_of
 from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
@@ -31,7 +32,9 @@ class SqlPartitions:
             keys = partition_keys(self.tables.store.catalog, path, entry or table_of(physical), wanted)
             return partitions_of(physical, keys, wanted)
         if entry is not None:
-            partition_keys(self.tables.store.catalog, path, entry, wanted)
+            keys = partition_keys(self.tables.store.catalog, path, entry, wanted)
+            if delta.is_delta(entry):
+                return delta.partitions_of(entry, keys, wanted)
         with self.tables.store.transaction() as rows:
             return [partition for partition in Details(rows, path).partitions() if wanted.items() <= partition.spec.items()]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 from pyiceberg.catalog.sql import SqlCatalogBaseTable
 from pyiceberg.exceptions import NoSuchTableError
@@ -20,6 +22,9 @@ from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, CatalogError, CatalogUnavailableError
+
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 100
 
 
 class PhysicalTables:
@@ -56,9 +61,14 @@ class PhysicalTables:
         self._iceberg = None
 
     def stores(self) -> tuple[IcebergStore, FolderStore]:
-        """Where tables can lie: in PyIceberg's catalog, and as plain folders beside."""
+        """Where tables can lie by their names: in PyIceberg's catalog, and as plain folders beside."""
         iceberg = IcebergStore(self._name, self.iceberg, self._driver_errors, self._metadata_in)
         return iceberg, FolderStore(self._name, self.warehouse)
+
+    def new_location(self, path: ObjectPath) -> str:
+        """A folder that no table ever had, with a name that every reader spells alike: some decode ``%``, and some do not."""
+        database, name = (_ODD.sub("_", part)[:_LONGEST_NAME] for part in (path.database, path.name))
+        return f"{self.warehouse.rstrip('/')}/{database}/{name}-{uuid4().hex}"
 
     def load(self, path: ObjectPath) -> Table | None:
         """One table; ``None`` when Iceberg has none of that name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.iceberg.metadata import column_statistics_of, statistics_of
 from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.partitions import SqlPartitions
@@ -23,11 +24,13 @@ class SqlStatistics:
 
     def of_table(self, path: ObjectPath, spec: PartitionSpec | None = None) -> TableStatistics:
         """Size of a table or of one of its partitions."""
-        _, physical = self.tables.load(path)
+        entry, physical = self.tables.load(path)
         if spec is not None:
             return self.partitions.get(path, spec).statistics
         if physical is not None:
             return statistics_of(physical)
+        if delta.is_delta(entry):
+            return delta.statistics_of(entry)
         with self.tables.store.transaction() as rows:
             table, _ = Details(rows, path).statistics()
             return table

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import select, update
 
+from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
 from airflow_dynamic_tables.catalog.sql.details import Details
@@ -15,6 +16,7 @@ from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 _DYNAMIC = "dynamic_table"
@@ -65,12 +67,12 @@ class SqlTables:
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """One table; what Iceberg knows better is as Iceberg says."""
         entry, physical = self.load(path)
-        if physical is None:
+        if physical is None and not delta.is_delta(entry):
             if entry is None or version is not None:
                 raise no_table(self.store.catalog, path)
             return entry
         try:
-            stored = as_stored(entry, physical, version)
+            stored = as_stored(entry, physical, version) if physical is not None else delta.as_stored(entry, version)
         except UnsupportedError as error:
             raise UnsupportedError(f"{path} in catalog {self.store.catalog}: {error}") from error
         if stored is None:
@@ -98,9 +100,16 @@ class SqlTables:
         with self.store.transaction() as rows:
             return _is_taken(rows, path)
 
+    def location(self, path: ObjectPath, table_format: str) -> str | None:
+        """Where a dynamic table of some format lies, as its row says; ``None`` when there is none of that name and format."""
+        with self.store.transaction() as rows:
+            entry = _entry(rows, path)
+        is_one = isinstance(entry, CatalogDynamicTable) and entry.format == table_format
+        return entry.location if entry is not None and is_one and not isinstance(entry, CatalogView) else None
+
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """Insert a row."""
-        row = {"database": path.database, "name": path.name, **encode(table)}
+        row = {"database": path.database, "name": path.name, **encode(self._placed(path, table))}
         with self.store.transaction() as rows:
             if not rows.lock_database(path.database):
                 raise no_database(rows.catalog, path.database)
@@ -123,11 +132,22 @@ class SqlTables:
                         f"{path} was made through Iceberg and not through catalog {rows.catalog}; alter it there."
                     )
                 raise no_table(rows.catalog, path)
-            table = change(entry)
+            table = self._placed(path, change(entry), entry)
             if type(entry) is not type(table):
                 raise other_kind(rows.catalog, path, entry, table)
             rows.connection.execute(update(ENTRIES.table).where(*rows.at(ENTRIES, path)).values(encode(table)))
             return entry
+
+    def _placed(self, path: ObjectPath, table: AnyTable, before: AnyTable | None = None) -> AnyTable:
+        """A table whose entry has to say where it lies, in a folder that no other table has, or ever had."""
+        if not isinstance(table, CatalogDynamicTable):
+            return table
+        former = before.format if isinstance(before, CatalogDynamicTable) else None
+        if former == table.format and table.location is not None:
+            return table
+        if is_placed_by_entry(table.format):
+            return replace(table, location=self.physical.new_location(path))
+        return replace(table, location=None) if former is not None and is_placed_by_entry(former) else table
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """Change the name of the row, of the Iceberg table and of what hangs on them."""

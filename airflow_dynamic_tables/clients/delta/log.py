@@ -63,9 +63,11 @@ class DeltaLog:
     def infos(self, versions: Iterable[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """As :meth:`info` of some versions in their order, as far as they are asked for; without those that are not there."""
         waiting = list(versions)
+        size = 1  # often the first one is all that is asked for
         with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
             while waiting:
-                group, waiting = waiting[:_TOGETHER], waiting[_TOGETHER:]
+                group, waiting = waiting[:size], waiting[size:]
+                size = min(2 * size, _TOGETHER)
                 for version, info in zip(group, executor.map(self.info, group), strict=True):
                     if info is not None:
                         yield version, info

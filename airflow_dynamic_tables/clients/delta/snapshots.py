@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.types import schema_from_json
@@ -19,6 +19,10 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingEx
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+
+NOTHING_YET = "dynamic-tables.no-version-yet"
+"""Property of a table that was made before its first version: its column only stands there because there has to be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,9 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
         return None
     try:
         with _reading(location):
-            return DeltaSnapshot(location, DeltaTable(location, version=version, storage_options=storage_options(location)))
+            return DeltaSnapshot(
+                location, DeltaTable(_address(location), version=version, storage_options=storage_options(location))
+            )
     except CatalogUnavailableError as error:
         if version is not None and isinstance(error.__cause__, DeltaError):
             raise VersionNotFoundError(f"Version {version} of the log of {location} cannot be read: {_short(error)}") from error
@@ -211,6 +217,12 @@ def storage_options(location: str) -> dict[str, str]:
         "aws_allow_http": "true" if str(endpoint or "http:").startswith("http:") else None,
     }
     return {name: str(value) for name, value in said.items() if value}
+
+
+def _address(location: str) -> str:
+    """A location as delta-rs takes it: it decodes what is in an address, which here is a path as it is."""
+    system, path = file_system(location)
+    return path if "file" in system.protocol else f"{location.partition('://')[0]}://{quote(path)}"
 
 
 @contextmanager

@@ -40,6 +40,9 @@ SCHEMA = "spark.sql.sources.schema"
 PROVIDER = "spark.sql.sources.provider"
 """Parameter in which Spark keeps the format of a table that is not ``hive``."""
 
+_KNOWN_BY_LOG = ("delta",)
+"""Providers whose tables say themselves what they are like; Hive is told of no column and no partition, as Spark does it."""
+
 _HIVE = "org.apache.hadoop.hive"
 
 
@@ -153,12 +156,15 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
     keys = [by_name.get(key) or Column(key, "string") for key in partition_keys]
     data = [column for column in columns if column.name not in partition_keys]
     folded = [column.name.lower() for column in (*data, *keys)]
+    spark = _spark_parameters([*data, *keys], partition_keys)
     if repeated := sorted({name for name in folded if folded.count(name) > 1}):
         raise UnsupportedError(f"A Hive table cannot have two columns {repeated[0]}: it does not tell cases of letters apart.")
+    if (table.parameters or {}).get(PROVIDER) in _KNOWN_BY_LOG:
+        data, keys = [], []
     table.sd.cols = [_field(column) for column in data]
     table.partitionKeys = [_field(column) for column in keys]
     others = {key: value for key, value in (table.parameters or {}).items() if not key.startswith(SCHEMA)}
-    table.parameters = {**others, **_spark_parameters([*data, *keys], partition_keys)}
+    table.parameters = {**others, **spark}
 
 
 def columns_of(table: Table) -> tuple[Column, ...]:

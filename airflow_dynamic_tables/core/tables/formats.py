@@ -43,7 +43,8 @@ class TableFormat:
     ``keys_in_files``; otherwise only the names of their folders have them. A source ``has_path`` when its definition says where
     it lies, and ``has_columns`` when its definition may say which ones; else its catalog knows. With ``has_history`` tables keep
     earlier versions whole, as many as their retention says. What is ``in_server`` has its rows in a database server, into which
-    a refresh copies its files. Of a source that ``lists_partitions`` its catalog knows which ones there are; the rows of one that
+    a refresh copies its files. A table that is ``placed_by_entry`` lies where its entry in the catalog says, in a folder that no
+    other one has. Of a source that ``lists_partitions`` its catalog knows which ones there are; the rows of one that
     ``counts_rows`` can be counted without reading them. A source that ``takes_options`` may have those of Spark's reader, but
     ``options_of_others``, in lower case, and what to do instead. A source that is ``endless`` is none of tables.
     """
@@ -57,6 +58,7 @@ class TableFormat:
     has_columns: bool = True
     has_history: bool = False
     in_server: bool = False
+    placed_by_entry: bool = False
     lists_partitions: bool = False
     counts_rows: bool = False
     takes_options: bool = True
@@ -132,12 +134,13 @@ FORMATS = {
         TableFormat(VIEW, source=Support.YES),
         TableFormat(
             "delta",
-            sink=Support.PLANNED,
+            sink=Support.YES,
             source=Support.YES,
             file_format="parquet",
-            keys_in_files=True,
             has_path=True,
             has_columns=False,
+            has_history=True,
+            placed_by_entry=True,
             counts_rows=True,
             takes_options=False,
         ),
@@ -160,6 +163,12 @@ def endless_format(name: str) -> Endless | None:
     """What sources of a format are when only a stream reads them; ``None`` when they are tables, or nobody here knows it."""
     traits = FORMATS.get(name)
     return traits.endless if traits is not None else None
+
+
+def is_placed_by_entry(name: str) -> bool:
+    """Whether tables of a format lie where their entries in the catalog say."""
+    traits = FORMATS.get(name)
+    return traits is not None and traits.placed_by_entry
 
 
 def counted_formats() -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""Delta: Spark writes Parquet below the table, delta-rs commits; and Delta tables that nobody here refreshes."""
+"""Delta: Spark writes Parquet below a table, an entry of ours in its log commits; and tables that nobody here refreshes."""

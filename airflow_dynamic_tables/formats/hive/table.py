@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
@@ -13,13 +13,13 @@ from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
-from airflow_dynamic_tables.formats.data_files import read_rows
+from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
 from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
@@ -119,7 +119,7 @@ class HiveTable(LakeTable):
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: a Hive table shows only its current one.")
         kinds = {column.name: column.type for column in seen.columns}
         files = [
-            (file, {key: _typed(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
+            (file, {key: typed_value(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
             for file in list_folders(seen.folders.items()).files
         ]
         first = read_rows(files, format_of(seen.table), rows)
@@ -207,14 +207,3 @@ def _columns(table: Table, version: Version) -> tuple[Column, ...]:
 
 def _folder(one: Table | Partition) -> str:
     return file_uri(one.sd.location).rstrip("/")
-
-
-def _typed(value: str, kind: str) -> object:
-    """The value of a partition key."""
-    if value == NULL_PARTITION:
-        return None
-    if kind in ("int", "bigint", "smallint", "tinyint"):
-        return int(value)
-    if kind == "date":
-        return date.fromisoformat(value)
-    return value == "true" if kind == "boolean" else value

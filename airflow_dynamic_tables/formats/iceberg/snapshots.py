@@ -23,10 +23,10 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
-from airflow_dynamic_tables.core.tables.versions import Version, recorded
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
-from airflow_dynamic_tables.formats.commits import COMPACTION, DATA_TIMESTAMP, NUMBER, PARTITIONS, SOURCES, TOKEN
+from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 
 LATEST = "dynamic-tables.latest"
@@ -155,19 +155,7 @@ def told(snapshot: Snapshot) -> Mapping[str, str]:
 
 def _version(snapshot: Snapshot) -> Version | None:
     properties = told(snapshot)
-    return _version_of(properties, str(snapshot.snapshot_id), snapshot.timestamp_ms) if TOKEN in properties else None
-
-
-def _version_of(properties: Mapping[str, str], snapshot: str, committed_ms: int) -> Version:
-    return Version(
-        number=int(properties.get(NUMBER) or 0),
-        token=properties[TOKEN],
-        snapshot=snapshot,
-        data_timestamp=datetime.fromisoformat(fresh) if (fresh := properties.get(DATA_TIMESTAMP)) else None,
-        committed_at=_time(committed_ms),
-        sources=json.loads(properties.get(SOURCES) or "{}"),
-        partitions=PartitionSet.from_plain(json.loads(replaced)) if (replaced := properties.get(PARTITIONS)) else None,
-    )
+    return version_of(properties, str(snapshot.snapshot_id), snapshot.timestamp_ms) if TOKEN in properties else None
 
 
 def _remembered(table: Table) -> Version | None:
@@ -175,7 +163,7 @@ def _remembered(table: Table) -> Version | None:
     if (text := table.properties.get(LATEST)) is None:
         return None
     latest = json.loads(text)
-    return _version_of(latest["summary"], latest["snapshot"], latest["timestamp-ms"])
+    return version_of(latest["summary"], latest["snapshot"], latest["timestamp-ms"])
 
 
 def remember(transaction: Transaction, summary: Mapping[str, str], snapshot_id: int, timestamp_ms: int) -> None:
@@ -263,20 +251,6 @@ def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceSt
 
 def _partition(table: Table, file: DataFile) -> dict[str, str | None]:
     return partition(file, table.specs()[file.spec_id], table.schema())
-
-
-def summary(
-    token: str, number: int, data_timestamp: datetime | None, sources: Mapping[str, str], replaced: PartitionSet
-) -> dict[str, str]:
-    """What a commit records in the summary of its snapshot."""
-    partitions = recorded(replaced)
-    return {
-        TOKEN: token,
-        NUMBER: str(number),
-        **({DATA_TIMESTAMP: data_timestamp.astimezone(UTC).isoformat()} if data_timestamp else {}),
-        SOURCES: json.dumps(dict(sources), sort_keys=True),
-        **({PARTITIONS: json.dumps(partitions.to_plain())} if partitions is not None else {}),
-    }
 
 
 def find_columns_by_name(transaction: Transaction) -> None:

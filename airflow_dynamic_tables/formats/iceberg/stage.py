@@ -36,6 +36,8 @@ from airflow_dynamic_tables.formats.commits import (
     check_result,
     check_rows,
     fresh_until,
+    not_restored,
+    told_of,
     until_done,
 )
 from airflow_dynamic_tables.formats.iceberg import compacting
@@ -181,15 +183,11 @@ class IcebergStagedTable(StagedTable):
         transaction = Changes(table)
         if with_columns:
             self._restore_layout(transaction, table, int(old.snapshot))
-        summary = tables.summary(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
+        summary = told_of(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
         try:
             producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         except SchemaEvolutionError as error:
-            raise SchemaEvolutionError(
-                f"Version {number} of {self._path} is from before its columns or partition keys changed, so it can be read "
-                f"(show --version {number}) but not restored: change the definition back and refresh with --full-refresh, or "
-                f"restore it with rollback --with-columns. {error}"
-            ) from error
+            raise not_restored(number, self._path, error) from error
         tables.remember(transaction, summary, producer.snapshot_id, producer.timestamp_ms)
         remember_position(transaction, None, producer.snapshot_id)
         producer.commit()
@@ -272,7 +270,7 @@ class IcebergStagedTable(StagedTable):
 
     def _summary(self, table: Table, request: CommitRequest) -> dict[str, str]:
         fresh = fresh_until(request.data_timestamp, tables.current(table))
-        return tables.summary(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
+        return told_of(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
 
     def _publish(self, transaction: Transaction) -> Version | None:
         """Swap the table's pointer; ``None`` when this attempt did not land and can no longer.

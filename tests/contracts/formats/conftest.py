@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
@@ -16,6 +17,7 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
+from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
 from tests.support.benches.jdbc import jdbc_bench
@@ -36,6 +38,8 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     params=[
         "toy/folder",
         "iceberg/sqlite",
+        "delta/sqlite",
+        pytest.param("delta/derby", marks=pytest.mark.metastore),
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
         pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
@@ -56,6 +60,9 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
             register_in(made, REVENUE)
             yield Bench(made.stores()[0], names=ObjectPath("sales", "rev_1"))
         return
+    if request.param.startswith("delta"):
+        yield from _delta_bench(request, tmp_path)
+        return
     if not request.param.startswith("iceberg"):
         derby = request.param.endswith("/derby")
         server: HiveMetastore = request.getfixturevalue("hive_metastore" if derby else "hive_metastore_on_postgres")
@@ -71,3 +78,13 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     catalog.open()
     yield Bench(catalog.stores()[0])
     catalog.close()
+
+
+def _delta_bench(request: pytest.FixtureRequest, folder: Path) -> Iterator[Bench]:
+    if request.param == "delta/sqlite":
+        with sql_catalog_in(folder, request.getfixturevalue("empty_state")) as catalog:
+            yield delta_bench(catalog)
+        return
+    server: HiveMetastore = request.getfixturevalue("hive_metastore")
+    with closing(Metastore(server.uri)) as metastore:
+        yield delta_bench(HiveCatalog("lake", metastore, f"file://{folder}/warehouse"))

@@ -14,16 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.stores import MetastoreStore, Store
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
 from airflow_dynamic_tables.formats.registry import open_table
-from tests.support.benches.registering import register
+from tests.support.benches.registering import register, register_in
 
 COLUMNS = (Column("ds", "string"), Column("n", "bigint"))
 REVENUE = ObjectPath("sales", "revenue")
@@ -42,8 +43,10 @@ class Bench:
     """File format of a Hive table, whose partition keys only the folders have; without one it is an Iceberg table."""
     format: str = ""
     """Format of the table, when it is not that of its files."""
+    catalog: ReadableWritableCatalog | None = None
+    """The catalog that has to have the table before anything is staged, but for a Hive table: that of its metastore has it."""
     is_registered: bool = False
-    """Whether the metastore has the table: a refresh of a Hive table begins with an entry in the catalog."""
+    """Whether it has."""
     has_files: bool = True
     """Whether its rows are in files that everybody can read."""
     names: ObjectPath = field(default_factory=lambda: ObjectPath("Säle.1", 'Rev "x"/y'))
@@ -57,12 +60,20 @@ class Bench:
         named = TableIdentifier("lake", self.path.database, self.path.name)
         return open_table(named, self.format or self.hive_format or DEFAULT_FORMAT, (self.store,), "none")
 
+    @property
+    def keys_in_files(self) -> bool:
+        """Whether the files have the partition keys, too, and not only the names of their folders."""
+        return self.hive_format is None and FORMATS[self.format or DEFAULT_FORMAT].keys_in_files
+
     def stage(self, token: str, *days: str) -> StagedTable:
         """A stage that replaces these days; no day is the whole table."""
         if days or token not in self.planned:  # who only looks a token up does not change its plan
             self.planned[token] = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
         if isinstance(self.store, MetastoreStore) and not self.is_registered:
             register(self.store, self.path, self.hive_format or "parquet", self.partition_keys)
+            self.is_registered = True
+        if self.catalog is not None and not self.is_registered:
+            register_in(self.catalog, self.path, self.format, self.partition_keys)
             self.is_registered = True
         return self.table.stage(token)
 
@@ -92,13 +103,13 @@ class Bench:
         return self.commit(staged, replace(results[0], rows=len(files), files=files, partitions=touched))
 
     def _folder(self, day: str, values: list[int]) -> str:
-        if self.hive_format is None:
+        if self.keys_in_files:
             return f"_partition_0={quote(day, safe='')}/"
         named = {"ds": quote(day, safe=" !äöüßÄÖÜ漢字"), "n": str(values[0]) if values else ""}
         return "".join(f"{key}={named[key]}/" for key in self.partition_keys)
 
     def _write_file(self, table: pa.Table, file: Path) -> None:
-        if self.hive_format is not None:
+        if not self.keys_in_files:
             table = table.drop_columns(list(self.partition_keys))
         if self.hive_format == "orc":
             orc.write_table(table, file)

@@ -1,0 +1,73 @@
+"""What the log of a Delta table knows better than its entry in a catalog: columns, keys, version, partitions, sizes.
+
+The entry says where the table lies, and nothing else of it counts once there is a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeGuard
+
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogPartition, TableStatistics
+from airflow_dynamic_tables.clients.delta.snapshots import NOTHING_YET, DeltaFile, DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.exceptions import VersionNotFoundError
+
+
+def is_delta(entry: AnyTable | None) -> TypeGuard[CatalogDynamicTable]:
+    """Whether an entry is that of a dynamic table in Delta's format, the only one that leaves the place to it."""
+    return isinstance(entry, CatalogDynamicTable) and is_placed_by_entry(entry.format)
+
+
+def as_stored(entry: AnyTable | None, version: str | None) -> AnyTable | None:
+    """An entry with what the log knows better, as of a version; ``None`` when there is no such version.
+
+    Any other entry stays as it is.
+
+    :raises CatalogUnavailableError: when the log cannot be read.
+    :raises UnsupportedError: when a column has a type that Spark does not have.
+    """
+    if not is_delta(entry):
+        return entry
+    try:
+        snapshot = _snapshot(entry, int(version) if version is not None else None)
+    except (VersionNotFoundError, ValueError):
+        return None
+    if snapshot is None:
+        return entry if version is None else None
+    # Until a full refresh makes the table anew, it is partitioned as it was, whatever its definition says now.
+    return replace(entry, columns=snapshot.columns, partition_keys=snapshot.partition_keys, snapshot=str(snapshot.version))
+
+
+def partitions_of(entry: CatalogDynamicTable, keys: tuple[str, ...], wanted: Mapping[str, str]) -> list[CatalogPartition]:
+    """The partitions that hold files and agree with ``wanted``, in order of their values."""
+    snapshot = _snapshot(entry)
+    groups: dict[tuple[str, ...], list[DeltaFile]] = {}
+    for file in snapshot.files if snapshot is not None else ():
+        values = {key: NULL_PARTITION if (value := file.partition.get(key)) is None else value for key in keys}
+        if wanted.items() <= values.items():
+            groups.setdefault(tuple(values.values()), []).append(file)
+    return [
+        CatalogPartition(dict(zip(keys, values, strict=True)), statistics=_size(files))
+        for values, files in sorted(groups.items())
+    ]
+
+
+def statistics_of(entry: CatalogDynamicTable) -> TableStatistics:
+    """Size of the current version."""
+    snapshot = _snapshot(entry)
+    return _size(snapshot.files) if snapshot is not None else TableStatistics()
+
+
+def _snapshot(entry: CatalogDynamicTable, version: int | None = None) -> DeltaSnapshot | None:
+    """A version of the table; ``None`` when it has none."""
+    snapshot = open_snapshot(entry.location, version) if entry.location is not None else None
+    return snapshot if snapshot is not None and NOTHING_YET not in snapshot.properties else None
+
+
+def _size(files: Iterable[DeltaFile]) -> TableStatistics:
+    listed = list(files)
+    rows = None if any(file.rows is None for file in listed) else sum(file.rows or 0 for file in listed)
+    return TableStatistics(rows, sum(file.bytes for file in listed), len(listed))

@@ -1,0 +1,169 @@
+"""Versions of a Delta table as its log tells of them: entries of ours among those of others.
+
+An entry is a version when it names the token of a refresh; what others write is none. After somebody else's ``RESTORE`` the table
+is where it was, and what was committed in between is no version of it any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_dynamic_tables.clients.delta.log import DeltaLog
+from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.core.tables.schema import TableLayout
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
+from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, application_of, is_new
+
+STREAM = "dynamic-tables.stream"
+"""Property of a version with how far it is of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaHistory:
+    """The table at a location as it is now, and its log; ``snapshot`` is ``None`` when there is no table."""
+
+    log: DeltaLog
+    snapshot: DeltaSnapshot | None
+
+    @classmethod
+    def at(cls, location: str) -> DeltaHistory:
+        """Look at a table.
+
+        :raises CatalogUnavailableError: when its log cannot be read.
+        """
+        return cls(DeltaLog(location), open_snapshot(location))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever committed."""
+        return is_new(self.snapshot)
+
+    @property
+    def next_entry(self) -> int:
+        """The number that the next entry of the log has."""
+        return self.snapshot.version + 1 if self.snapshot is not None else 0
+
+    def versions(self) -> Iterator[Version]:
+        """The versions whose entries are kept, newest first."""
+        for entry, info in self._lineage():
+            if (version := _version(entry, info)) is not None:
+                yield version
+
+    def current(self) -> Version | None:
+        """The current version, also when somebody else's clean-up of the log took its entry; ``None`` before the first one."""
+        if self.snapshot is None:
+            return None
+        newest = next(self.versions(), None)
+        if newest is not None:
+            return newest
+        number = self.snapshot.transaction(APPLICATION)
+        return self._forgotten(self.snapshot, number, "") if number is not None else None
+
+    def next_number(self) -> int:
+        """The number of the next version: above any there ever was."""
+        noted = self.snapshot.transaction(APPLICATION) if self.snapshot is not None else None
+        return 1 + (noted or 0)
+
+    def find(self, token: str) -> Version | None:
+        """The version that a token's commit made, if the table still knows the token."""
+        if self.snapshot is None or (number := self.snapshot.transaction(application_of(token))) is None:
+            return None
+        for entry, info in self.log.infos(self.log.versions()[::-1]):
+            version = _version(entry, info)
+            if version is not None and version.token == token:
+                return version
+        return self._forgotten(self.snapshot, number, token)
+
+    def find_files(self, stage: str, token: str) -> Version | None:
+        """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0."""
+        if self.snapshot is None or not any(file.uri.startswith(f"{stage}/") for file in self.snapshot.files):
+            return None
+        return Version(0, token, "", None, self._latest_time())
+
+    def position(self) -> StreamPosition | None:
+        """How far the table is of the stream that its rows are of; ``None`` when they are of none, or somebody changed them."""
+        if self.snapshot is None:
+            return None
+        for entry, info in self.log.infos(self.log.versions()[::-1]):
+            told = _told(info)
+            if TOKEN in told:
+                return _position(told)
+            if FENCE not in told and not self._keeps_rows(entry):
+                return None
+        return None
+
+    def layout(self) -> TableLayout | None:
+        """What a refresh has to fit; ``None`` while every query does."""
+        if self.snapshot is None or self.is_new:
+            return None
+        return TableLayout(self.snapshot.columns, self.snapshot.partition_keys)
+
+    def _lineage(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Entries, newest first, without those that somebody else's ``RESTORE`` took back."""
+        newest = None
+        for entry, info in self.log.infos(self.log.versions()[::-1]):
+            if newest is not None and entry > newest:
+                continue
+            yield entry, info
+            newest = _restored(info)
+
+    def _keeps_rows(self, entry: int) -> bool:
+        """Whether an entry of somebody else has the rows of the one before: it rewrote files, or changed none."""
+        actions = self.log.entry(entry) or []
+        changes = [said for action in actions for kind, said in action.items() if kind in ("add", "remove")]
+        return bool(actions) and not any(said.get("dataChange", True) for said in changes)
+
+    def _forgotten(self, snapshot: DeltaSnapshot, number: int, token: str) -> Version:
+        """A version whose entry is gone: the table has noted its number, and of the latest one up to when it is fresh."""
+        latest = snapshot.transaction(APPLICATION)
+        noted = snapshot.transaction(FRESH) if latest == number else None
+        fresh = datetime.fromtimestamp(noted / 1000, UTC) if noted is not None else None
+        return Version(number, token, "", fresh, self._latest_time())
+
+    def _latest_time(self) -> datetime:
+        """When the table was changed last, as its log says; no version can be newer."""
+        info = next((info for _, info in self.log.infos(self.log.versions()[::-1])), {})
+        return datetime.fromtimestamp(float(info.get("timestamp") or 0) / 1000, UTC)
+
+
+def position_told(position: StreamPosition | None) -> dict[str, str]:
+    """What a version tells of the stream that it is of."""
+    return {STREAM: json.dumps(asdict(position), sort_keys=True)} if position is not None else {}
+
+
+def _told(info: Mapping[str, Any]) -> Mapping[str, str]:
+    told = info.get("tags")
+    return told if isinstance(told, dict) else {}
+
+
+def _version(entry: int, info: Mapping[str, Any]) -> Version | None:
+    """The version that an entry is; ``None`` when it is of others, who may write there what they like."""
+    told = _told(info)
+    if TOKEN not in told:
+        return None
+    try:
+        return version_of(told, str(entry), int(info["timestamp"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _position(told: Mapping[str, str]) -> StreamPosition | None:
+    try:
+        return StreamPosition(**json.loads(told[STREAM]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _restored(info: Mapping[str, Any]) -> int | None:
+    """To which entry somebody else's ``RESTORE`` went back; ``None`` for any other entry, and when it does not say."""
+    if info.get("operation") != "RESTORE" or TOKEN in _told(info):
+        return None
+    try:
+        return int((info.get("operationParameters") or {})["version"])
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,258 @@
+"""The stage of a refresh of a Delta table, published as one entry of its log that replaces exactly the plan.
+
+Entries have numbers, and one is only written where there is none: whoever comes too late looks at the table again. The entry
+notes the token in the table, so that the outcome of a commit can always be looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from urllib.parse import quote
+
+from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.delta.features import why_unwritable
+from airflow_dynamic_tables.clients.delta.log import Action
+from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.schema import TableLayout, evolve
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    SchemaEvolutionError,
+    TableNotFoundError,
+    UnsupportedError,
+    VersionNotFoundError,
+)
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
+from airflow_dynamic_tables.formats.commits import (
+    check_result,
+    fresh_until,
+    not_restored,
+    told_of,
+    unknown,
+    until_done,
+    version_of,
+)
+from airflow_dynamic_tables.formats.delta.entries import Change, Definition, commit_entry, definition_of, fence_entry
+from airflow_dynamic_tables.formats.delta.history import DeltaHistory, position_told
+from airflow_dynamic_tables.formats.delta.staged import AddedFile, staged_files
+
+STAGES = "_stages"
+"""A folder beside the log. A name that begins with an underscore is left alone by ``VACUUM``, whoever calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry that is to be put into the log, and the version that it makes."""
+
+    number: int
+    actions: list[Action]
+    version: Version
+
+
+class DeltaStagedTable(StagedTable):
+    """The stage of one refresh of a Delta table.
+
+    :param locate: gives the URI of its folder; ``None`` when the catalog has no such table.
+    """
+
+    def __init__(self, locate: Callable[[], str | None], path: ObjectPath, token: str) -> None:
+        self._locate = locate
+        self._path = path
+        self._token = token
+
+    def begin(self) -> str:
+        """See :meth:`StagedTable.begin`; refuses a table of which nobody here may replace the rows."""
+        location = self._locate()
+        if location is None:
+            raise TableNotFoundError(f"Table {self._path} is not in its catalog, which has to say where it lies.")
+        snapshot = open_snapshot(location)
+        if snapshot is not None:
+            self._check_writable(snapshot)
+        return self._stage(location)
+
+    def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
+        """See :meth:`StagedTable.commit`."""
+        stage = self._stage(self._location())
+        check_result(request, self._token, stage, can_add=True)
+        added = cache(lambda: staged_files(request, f"{stage}/data"))  # nobody writes there any more
+        return self._committed(lambda history: self._replacement(history, request, added), before_publish)
+
+    def restore(self, number: int, before_publish: Callable[[], None], *, with_columns: bool = False) -> Version:
+        """See :meth:`StagedTable.restore`."""
+        return self._committed(lambda history: self._restoration(history, number, with_columns=with_columns), before_publish)
+
+    def outcome(self) -> Version | None:
+        """See :meth:`StagedTable.outcome`."""
+        location = self._locate()
+        if location is None:
+            return None
+        history = DeltaHistory.at(location)
+        return history.find(self._token) or history.find_files(self._stage(location), self._token)
+
+    def fence(self) -> None:
+        """See :meth:`StagedTable.fence`: an entry that changes nothing takes the number that the commit would need."""
+        until_done(self._fenced, self._path, "fencing", pause=False)
+
+    def abort(self, location: str | None = None) -> None:  # noqa: ARG002 - it needs no reminder
+        """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
+        folder = self._locate()
+        if folder is not None:
+            delete_folder(folder, self._stage(folder))
+
+    def _stage(self, location: str) -> str:
+        return f"{location}/{STAGES}/{quote(self._token, safe='')}"
+
+    def _location(self) -> str:
+        location = self._locate()
+        if location is None:
+            raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
+        return location
+
+    def _committed(self, change: Callable[[DeltaHistory], _Entry], before_publish: Callable[[], None]) -> Version:
+        location = self._location()
+
+        def attempt() -> Version | None:
+            if self._location() != location:
+                raise CommitRejectedError(f"{self._path} was dropped meanwhile, and made anew.")
+            history = DeltaHistory.at(location)
+            if version := history.find(self._token):
+                return version
+            entry = change(history)
+            before_publish()
+            return self._publish(history, entry)
+
+        return until_done(attempt, self._path, "committing")
+
+    def _publish(self, history: DeltaHistory, entry: _Entry) -> Version | None:
+        """Put the entry into the log; ``None`` when this attempt did not land and can no longer.
+
+        :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
+        """
+        try:
+            return entry.version if history.log.put(entry.number, entry.actions) else None
+        except CommitUnknownError as error:
+            with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
+                if self.outcome() is None:
+                    self.fence()
+                return self.outcome()
+            raise unknown(self._path, error) from error
+
+    def _fenced(self) -> bool | None:
+        location = self._locate()
+        if location is None:
+            return True  # a commit finds no table
+        history = DeltaHistory.at(location)
+        if history.find(self._token):
+            return True
+        return history.log.put(history.next_entry, fence_entry(history.snapshot, self._token)) or None
+
+    def _replacement(self, history: DeltaHistory, request: CommitRequest, added: Callable[[], list[AddedFile]]) -> _Entry:
+        """Everything the commit changes, on the table as it is now: definition, files out, files in, token."""
+        self._check_position(history, request)
+        snapshot = history.snapshot
+        definition, is_kept = self._evolution(history, request)
+        replaced = NO_PARTITIONS if request.follows else request.partitions if is_kept else WHOLE_TABLE
+        change = Change(
+            definition,
+            added=added(),
+            removed=_covered(snapshot, replaced),
+            parameters={"mode": "Append" if request.follows else "Overwrite"},
+        )
+        fresh = fresh_until(request.data_timestamp, history.current())
+        told = told_of(self._token, history.next_number(), fresh, request.sources, request.partitions)
+        return self._entry(history, change, {**told, **position_told(request.position)}, fresh)
+
+    def _restoration(self, history: DeltaHistory, number: int, *, with_columns: bool) -> _Entry:
+        old = kept_version(history.versions(), number, self._path)
+        now = history.snapshot
+        then = open_snapshot(history.log.location, int(old.snapshot))
+        if now is None or then is None:
+            raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
+        self._check_writable(now)
+        definition = definition_of(now)
+        if with_columns:
+            definition = replace(definition, columns=then.columns, partition_keys=then.partition_keys)
+        else:
+            self._check_fits(number, then, now)
+        here, there = ({file.path: file for file in one.files} for one in (now, then))
+        restored = [file for path, file in there.items() if path not in here]
+        self._check_there(number, restored)
+        change = Change(
+            definition,
+            restored=restored,
+            removed=[file for path, file in here.items() if path not in there],
+            operation="RESTORE",
+            parameters={"version": old.snapshot},
+        )
+        told = told_of(self._token, history.next_number(), old.data_timestamp, old.sources, WHOLE_TABLE)
+        return self._entry(history, change, told, old.data_timestamp)
+
+    def _entry(self, history: DeltaHistory, change: Change, told: dict[str, str], fresh: datetime | None) -> _Entry:
+        actions = commit_entry(history.snapshot, history.log.location, change, told, history.next_number(), fresh)
+        version = version_of(told, str(history.next_entry), actions[0]["commitInfo"]["timestamp"])
+        return _Entry(history.next_entry, actions, version)
+
+    def _evolution(self, history: DeltaHistory, request: CommitRequest) -> tuple[Definition, bool]:
+        """What the table is to be like, and whether its rows of other partitions stay."""
+        columns, keys = request.result.columns, request.partition_keys
+        snapshot = history.snapshot
+        layout = history.layout()
+        if snapshot is None or layout is None:
+            return Definition(columns, keys, request.comment), True
+        self._check_writable(snapshot)
+        layout.check_keys(self._path, keys, request.rebuild)
+        wanted = layout.evolved(columns, request.rebuild)
+        return Definition(wanted, keys, request.comment or snapshot.comment), layout.is_kept(columns, keys)
+
+    def _check_position(self, history: DeltaHistory, request: CommitRequest) -> None:
+        """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
+
+        :raises CommitRejectedError: when the table holds something else.
+        """
+        if request.follows is not None and history.position() != request.follows:
+            raise CommitRejectedError(
+                f"{self._path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
+                "another refresh or somebody else changed its rows, or the batch is there already."
+            )
+
+    def _check_writable(self, snapshot: DeltaSnapshot) -> None:
+        if why := why_unwritable(snapshot):
+            raise UnsupportedError(
+                f"Delta table {self._path} {why}, so nobody here may replace its rows; take that off the table with the engine "
+                "that put it there, or drop the table and refresh it again."
+            )
+
+    def _check_fits(self, number: int, then: DeltaSnapshot, now: DeltaSnapshot) -> None:
+        """Check that the files of an earlier version can be read with the columns that the table has now."""
+        try:
+            evolve(then.columns, now.columns)
+            TableLayout((), then.partition_keys).check_keys(self._path, now.partition_keys)
+        except SchemaEvolutionError as error:
+            raise not_restored(number, self._path, error) from error
+
+    def _check_there(self, number: int, files: list[DeltaFile]) -> None:
+        """Check that nobody has deleted the files of an earlier version, as ``VACUUM`` does.
+
+        :raises VersionNotFoundError: when somebody has.
+        """
+        with ThreadPoolExecutor(8, thread_name_prefix="restoring") as executor:
+            are_there = list(executor.map(lambda file: exists(file.uri), files))
+        if gone := next((file for file, is_there in zip(files, are_there, strict=True) if not is_there), None):
+            raise VersionNotFoundError(
+                f"Version {number} of {self._path} cannot be restored: {gone.uri} was deleted, maybe by another engine's VACUUM."
+            )
+
+
+def _covered(snapshot: DeltaSnapshot | None, partitions: PartitionSet) -> list[DeltaFile]:
+    """The files of some partitions."""
+    return [file for file in snapshot.files if partitions.covers(file.partition)] if snapshot is not None else []
