@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import Param
 
+from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.tables.dates import formatted
 from airflow_dynamic_tables.definitions.model import DynamicTable, RunParam
 
@@ -16,7 +17,7 @@ _EXAMPLE_DAY = datetime(2024, 1, 31)  # noqa: DTZ001 - only written with the tab
 
 def params_of(table: DynamicTable) -> dict[str, Param]:
     """The params of its DAG, with defaults, so that the trigger form works."""
-    example = "/".join(f"{key}={_example(table, key)}" for key in table.partition_keys)
+    example = "/".join(f"{key}={_example(table, key)}" for key in plain_keys(table.partition_keys))
     return {
         "schedule_time": Param(
             None,
@@ -34,7 +35,7 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             description=f"Refresh exactly this partition, e.g. {example}, several separated by commas, or a range with its ends "
             f"included, {example}..{example}. Empty: the schedule decides."
             if example
-            else "The table is not partitioned; leave this empty.",
+            else "The table has no partition that could be named; leave this empty.",
         ),
         "full_refresh": Param(
             False,

@@ -102,7 +102,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         wait_for=tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
         **{name: getattr(declared, name) for name in ("comment", "renamed_from")},
         timezone=_timezone(entry, declared),
-        partition_keys=declared.partitioned_by,
+        partition_keys=declared.partition_keys,
         formatters=formatters(entry, declared),
         options=_options(entry, declared),
         format=declared.format or defaults.format or DEFAULT_FORMAT,
@@ -234,7 +234,7 @@ def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     table_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
     for option, value in entry.defaults.options.items():
         match = FORMATTER_OPTION.fullmatch(option)
-        if match["column"] in declared.partitioned_by if match else concerns(option, table_format):
+        if match["column"] in declared.partition_keys if match else concerns(option, table_format):
             options.setdefault(option, value)
     return options
 
@@ -289,7 +289,7 @@ def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
         for option, pattern in {**entry.defaults.options, **declared.options}.items()
         if (match := FORMATTER_OPTION.fullmatch(option))
     }
-    return {key: patterns[key] for key in declared.partitioned_by if key in patterns}
+    return {key: patterns[key] for key in declared.partition_keys if key in patterns}
 
 
 def _cron(schedule: str | None, decision: ModeDecision) -> str | None:

@@ -10,6 +10,7 @@ from typing import Literal
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.limits import QUERY_CHARACTERS
 from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
+from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
@@ -38,6 +39,7 @@ from airflow_dynamic_tables.definitions.declarations.source import SourceDeclara
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
+from airflow_dynamic_tables.definitions.partitioning.keys import key_mistakes, key_output_mistakes
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 
@@ -91,6 +93,8 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _continuous_mistakes(entry, declared)
     if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
         yield from _calendar_mistakes(entry, declared)
+    if "partitioned_by" not in entry.dropped:
+        yield from key_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
         yield from _commit_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
@@ -98,7 +102,7 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     if expansion is not None:
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
     if expansion is not None and expansion.analysis.outputs is not None:
-        yield from _output_mistakes(entry, declared, expansion.analysis.outputs)
+        yield from _output_mistakes(entry, declared, expansion.analysis)
 
 
 def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> Iterator[Mistake]:
@@ -183,11 +187,7 @@ def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
 
 
 def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
-    keys = declared.partitioned_by
-    first = {key: number for number, key in reversed(tuple(enumerate(keys)))}
-    for number, key in enumerate(keys):
-        if first[key] < number:
-            yield entry.mistake("partitioned_by", f"partition key {key!r} is listed twice", number)
+    keys = plain_keys(declared.partition_keys)
     for option, pattern in declared.options.items():
         match = FORMATTER_OPTION.fullmatch(option)
         if match and match["column"] not in keys:
@@ -238,12 +238,11 @@ def _is_pattern(pattern: str) -> bool:
     return True
 
 
-def _output_mistakes(entry: Entry, declared: TableDeclaration, outputs: tuple[str | None, ...]) -> Iterator[Mistake]:
-    names = [name for name in outputs if name]
+def _output_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
+    names = [name for name in analysis.outputs or () if name]
     known = frozenset(names)
-    for number, key in enumerate(declared.partitioned_by):
-        if key not in known:
-            yield entry.mistake("partitioned_by", f"the query returns no column {key!r}{did_you_mean(key, names)}", number)
+    if "partitioned_by" not in entry.dropped:
+        yield from key_output_mistakes(entry, declared, analysis)
     for column in declared.columns:
         if column not in known:
             message = f"the query returns no column {column!r}{did_you_mean(column, names)}"

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 
 from airflow_dynamic_tables.core.identifiers import quote
+from airflow_dynamic_tables.core.partitioning import hidden_keys, plain_keys, source_column
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import check_partition_key, ddl, storable
@@ -87,8 +88,11 @@ def store(spark: SparkSession, plan: RefreshPlan, driver: Driver, rows_to_store:
 
 def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
     """The columns of the rows. Those that do not fit the table are refused now: the commit would, but when all were computed."""
-    for key in plan.partition_keys:
+    for key in plain_keys(plan.partition_keys):
         check_partition_key(frame.schema[key].dataType, key)
+    for hidden in hidden_keys(plan.partition_keys):
+        if problem := hidden.type_problem(ddl(frame.schema[hidden.column].dataType)):
+            raise ValueError(f"partition key {problem}")
     columns = tuple(
         Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name)) for field in frame.schema.fields
     )
@@ -107,7 +111,7 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
         if expected.predicate is not None:
             driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())
     frame = spark.sql(plan.query)
-    if missing := [key for key in plan.partition_keys if key not in frame.columns]:
+    if missing := [column for column in map(source_column, plan.partition_keys) if column not in frame.columns]:
         raise ValueError(f"the query does not return partition key {missing[0]!r}")
     return frame if plan.partitions.is_whole else frame.where(plan.partitions.predicate)
 
@@ -123,11 +127,15 @@ def _staged_files(plan: RefreshPlan, driver: Driver, rows: int) -> tuple[StagedF
 
 
 def _written(plan: RefreshPlan, stored: DataFrame) -> tuple[int, tuple[dict[str, str], ...], dict[str, int]]:
-    """Rows in the stage, the partitions they are in, and how many violate each expectation, all counted in one pass."""
-    keys = [F.col(quote(key)).cast("string") for key in plan.partition_keys]
+    """Rows in the stage, the partitions they are in, and how many violate each expectation, all counted in one pass.
+
+    Partitions are those by columns: what is computed of one may be null, and the commit finds it out.
+    """
+    names = plain_keys(plan.partition_keys)
+    keys = [F.col(quote(key)).cast("string") for key in names]
     violations = violations_in_stage(plan.expectations)
     groups = stored.groupBy(*keys).agg(F.count("*"), *violations.values()).collect()
-    partitions = tuple(dict(zip(plan.partition_keys, group, strict=False)) for group in groups)
+    partitions = tuple(dict(zip(names, group, strict=False)) for group in groups)
     for partition in partitions:
         if nulls := [key for key, value in partition.items() if value is None]:
             empty = "" if plan.keys_in_files else " or empty"  # for the name of a folder both are the same

@@ -8,24 +8,31 @@ from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
+
+from airflow_dynamic_tables.clients.iceberg.keys import key_of
 
 
 def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
-    """A file's partition as text, by the names of the partition fields; ``None`` for null."""
+    """A file's partition as text, by the partition keys; ``None`` for null."""
     values: dict[str, str | None] = {}
     for position, field in enumerate(spec.fields):
         kind = schema.find_field(field.source_id).field_type
         value = file.partition[position]
-        values[field.name] = None if value is None else field.transform.to_human_string(kind, value)
+        values[key_of(field, schema)] = None if value is None else field.transform.to_human_string(kind, value)
     return values
 
 
 def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """Columns that are partition keys, by their partition fields; those that Iceberg transforms (``days(ts)``) are none."""
-    fields = (field for field in spec.fields if isinstance(field.transform, IdentityTransform))
-    return {field.name: str(schema.find_column_name(field.source_id)) for field in fields}
+    """What a catalog calls the partition keys: columns by their names, by what :func:`partition` calls them."""
+    fields = (field for field in spec.fields if not isinstance(field.transform, VoidTransform))
+    return {
+        (key := key_of(field, schema)): str(schema.find_column_name(field.source_id))
+        if isinstance(field.transform, IdentityTransform)
+        else key
+        for field in fields
+    }
 
 
 def has_delete_files(table: Table) -> bool:

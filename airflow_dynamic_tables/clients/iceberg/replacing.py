@@ -32,9 +32,10 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from airflow_dynamic_tables.clients.iceberg.keys import KeyField, key_fields, key_of
 from airflow_dynamic_tables.clients.iceberg.revisions import is_anchor
 from airflow_dynamic_tables.clients.iceberg.types import schema_of
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -151,26 +152,26 @@ def _numbered(kind: IcebergType, name: str, id_of: Callable[[str], int]) -> Iceb
 
 def _spec(metadata: TableMetadata, schema: Schema, partition_keys: Sequence[str]) -> PartitionSpec:
     """Partitioning by these columns; an earlier spec of the table when it is the same."""
-    sources = [schema.find_field(key) for key in partition_keys]
-    if _is_by(metadata.spec(), sources, metadata.schema()):
+    wanted = list(key_fields(schema, partition_keys))
+    if _is_by(metadata.spec(), wanted, metadata.schema()):
         return metadata.spec()
-    known = {(field.source_id, field.name): field for field in _stable_fields(metadata, schema)}
+    known = {(field.source_id, field.name, str(field.transform)): field for field in _stable_fields(metadata, schema)}
     new = count(max(metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1) + 1)
-    fields = tuple(_partition_field(known, source, new) for source in sources)
+    fields = tuple(_partition_field(known, field, new) for field in wanted)
     same = (spec for spec in metadata.partition_specs if spec.fields == fields)
     return next(same, None) or PartitionSpec(*fields, spec_id=1 + max(spec.spec_id for spec in metadata.partition_specs))
 
 
-def _is_by(spec: PartitionSpec, sources: Sequence[NestedField], schema: Schema) -> bool:
-    """Whether a spec is that by these columns, which have the same types in a schema."""
-    by = [(field.source_id, field.name, str(field.transform)) for field in spec.fields]
-    is_same = by == [(source.field_id, source.name, "identity") for source in sources]
-    return is_same and all(schema.find_type(source.field_id) == source.field_type for source in sources)
+def _is_by(spec: PartitionSpec, wanted: Sequence[KeyField], schema: Schema) -> bool:
+    """Whether a spec is that by these fields, whose columns have the same types in a schema."""
+    by = [(field.source_id, key_of(field, schema), str(field.transform)) for field in spec.fields]
+    is_same = by == [(field.source.field_id, field.key, str(field.transform)) for field in wanted]
+    return is_same and all(schema.find_type(field.source.field_id) == field.source.field_type for field in wanted)
 
 
-def _partition_field(known: dict[tuple[int, str], PartitionField], source: NestedField, new: Iterator[int]) -> PartitionField:
-    field = known.get((source.field_id, source.name))
-    return field or PartitionField(source.field_id, next(new), IdentityTransform(), source.name)
+def _partition_field(known: dict[tuple[int, str, str], PartitionField], wanted: KeyField, new: Iterator[int]) -> PartitionField:
+    field = known.get((wanted.source.field_id, wanted.name, str(wanted.transform)))
+    return field or PartitionField(wanted.source.field_id, next(new), wanted.transform, wanted.name)
 
 
 def _stable_fields(metadata: TableMetadata, schema: Schema) -> Iterator[PartitionField]:
@@ -181,7 +182,7 @@ def _stable_fields(metadata: TableMetadata, schema: Schema) -> Iterator[Partitio
             types.setdefault(column.field_id, set()).add(str(column.field_type))
     for spec in metadata.partition_specs:
         for field in spec.fields:
-            if isinstance(field.transform, IdentityTransform) and len(types.get(field.source_id, ())) == 1:
+            if not isinstance(field.transform, VoidTransform) and len(types.get(field.source_id, ())) == 1:
                 yield field
 
 

@@ -45,7 +45,8 @@ class TableFormat:
     earlier versions whole, as many as their retention says. What is ``in_server`` has its rows in a database server, into which
     a refresh copies its files. A table that is ``placed_by_entry`` lies where its entry in the catalog says, in a folder that no
     other one has. Of a source that ``lists_partitions`` its catalog knows which ones there are; the rows of one that
-    ``counts_rows`` can be counted without reading them. A source that ``takes_options`` may have those of Spark's reader, but
+    ``counts_rows`` can be counted without reading them. With ``hides_keys`` tables can be partitioned by what is computed of
+    columns. A source that ``takes_options`` may have those of Spark's reader, but
     ``options_of_others``, in lower case, and what to do instead. A source that is ``endless`` is none of tables.
     """
 
@@ -62,6 +63,7 @@ class TableFormat:
     lists_partitions: bool = False
     counts_rows: bool = False
     takes_options: bool = True
+    hides_keys: bool = False
     options_of_others: Mapping[str, str] = field(default_factory=dict)
     endless: Endless | None = None
 
@@ -117,7 +119,9 @@ FORMATS = {
         TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True, counts_rows=True),
         TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
         TableFormat("json", source=Support.YES, file_format="json", has_path=True),
-        TableFormat(DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True),
+        TableFormat(
+            DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True, hides_keys=True
+        ),
         TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
         TableFormat(
             "jdbc",
@@ -157,6 +161,11 @@ def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
 def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
     """Names of the formats that tables may have which nobody here refreshes."""
     return _names(lambda traits: traits.source is support)
+
+
+def hiding_formats() -> tuple[str, ...]:
+    """Names of the formats whose tables can be partitioned by what is computed of columns."""
+    return _names(lambda traits: traits.hides_keys)
 
 
 def endless_format(name: str) -> Endless | None:

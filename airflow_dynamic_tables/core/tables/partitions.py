@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.core import identifiers
+from airflow_dynamic_tables.core.partitioning import plain_keys
 
 PartitionSpec = Mapping[str, str]
 
@@ -75,8 +76,14 @@ def check_spec(spec: _Spec, keys: Sequence[str]) -> None:
     """
     if not keys:
         raise ValueError("the table is not partitioned, so no partition can be named")
-    if set(spec) != set(keys):
-        raise ValueError(f"partition {describe(spec)!r} does not fit the partition keys {', '.join(keys)}")
+    plain = plain_keys(keys)
+    if not plain:
+        raise ValueError(
+            f"the partitions by {', '.join(keys)} are Iceberg's affair and none can be named; all of them are refreshed"
+        )
+    if set(spec) != set(plain):
+        instead = f"; {', '.join(key for key in keys if key not in plain)} is not named" if len(plain) < len(keys) else ""
+        raise ValueError(f"partition {describe(spec)!r} does not fit the partition keys {', '.join(plain)}{instead}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from airflow_dynamic_tables.core.partitioning import rejoined, spelled
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
 from airflow_dynamic_tables.definitions.declarations.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
@@ -109,7 +111,7 @@ class TableDeclaration(Settings):
     comment: str | None = None
     """What the table is, for readers."""
     partitioned_by: tuple[Name, ...] = ()
-    """Partition keys: columns that the query returns."""
+    """Partition keys: columns that the query returns; of Iceberg tables also `day(ts)`, `bucket(16, id)` and the like."""
     columns: dict[Name, str] = Field(default_factory=dict)
     """Comments of columns, by column name."""
     expectations: tuple[ExpectationDeclaration, ...] = ()
@@ -124,6 +126,16 @@ class TableDeclaration(Settings):
         if (self.query is None) == (self.query_file is None):
             raise ValueError("a dynamic table needs either 'query' or 'query_file'")
         return self
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """Partition keys in their one spelling; one that means nothing is left as it is."""
+        keys = []
+        for _, key in rejoined(self.partitioned_by):
+            with suppress(ValueError):
+                key = spelled(key)
+            keys.append(key)
+        return tuple(keys)
 
 
 class ViewDeclaration(Declaration):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import quote, split_name
+from airflow_dynamic_tables.core.partitioning import hidden_key
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.printing.declaring import declaration_of
@@ -49,7 +51,7 @@ def _head(said: Mapping[str, Any]) -> Iterator[str]:
     if "comment" in said:
         yield f"COMMENT {_literal(said['comment'])}"
     if "partitioned_by" in said:
-        yield f"PARTITIONED BY ({', '.join(map(_column, said['partitioned_by']))})"
+        yield f"PARTITIONED BY ({', '.join(map(_key, said['partitioned_by']))})"
     options = list(_options(said))
     if options:
         pairs = ",\n".join(f"  {_literal(key)} = {_literal(value)}" for key, value in options)
@@ -94,6 +96,11 @@ def _setting(value: Any) -> str:
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return _NOT_IN_YAML.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def _key(key: str) -> str:
+    hidden = hidden_key(key)
+    return _column(key) if hidden is None else str(replace(hidden, column=_column(hidden.column)))
 
 
 def _column(name: str) -> str:

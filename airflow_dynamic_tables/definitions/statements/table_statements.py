@@ -98,9 +98,18 @@ def _column(cursor: Cursor) -> ColumnItem:
 
 def _partition_keys(cursor: Cursor, _: int) -> tuple[Piece, ...]:
     cursor.expect("BY")
-    keys = cursor.listed(lambda: cursor.word_or_quoted("the name of a column"))
+    keys = cursor.listed(lambda: _partition_key(cursor))
     cursor.once(list(keys))
     return keys
+
+
+def _partition_key(cursor: Cursor) -> Piece:
+    """A column, or what is computed of one: ``bucket(16, id)``."""
+    name = cursor.word_or_quoted("the name of a column")
+    if not cursor.at("("):
+        return name
+    arguments = cursor.listed(lambda: cursor.word_or_quoted("the name of a column"))
+    return Piece(f"{name.value}({', '.join(argument.value for argument in arguments)})", name.start, cursor.previous_end)
 
 
 def freshness(cursor: Cursor) -> Piece:

@@ -17,17 +17,19 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import EMPTY_DICT
 
 from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, partition
+from airflow_dynamic_tables.clients.iceberg.keys import are_known
+from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError
 from airflow_dynamic_tables.formats.commits import COMPACTION
 from airflow_dynamic_tables.formats.fingerprints import name_of_merged
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.producing import Changes
+from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
 from airflow_dynamic_tables.formats.merging import Shape, merge, shape
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles, bundles, rounds
 
@@ -72,8 +74,8 @@ def why_not(table: Table) -> str | None:
         return "has no version yet"
     if has_delete_files(table):
         return "holds delete files"
-    if not all(isinstance(field.transform, IdentityTransform) for field in table.spec().fields):
-        return "is partitioned by what is computed of columns"
+    if not are_known(table.spec()):
+        return "is partitioned by what only another engine computes"
     return tables.unreadable_by_name(table)
 
 
@@ -175,12 +177,17 @@ def _candidates(table: Table, limits: Limits) -> list[DataFile]:
         and file.file_format == FileFormat.PARQUET
         and file.key_metadata is None
         and file.record_count
-        and None not in _partition(table, file).values()
+        and None not in _plain_values(table, file)
     ]
 
 
 def _partition(table: Table, file: DataFile) -> dict[str, str | None]:
     return partition(file, table.specs()[file.spec_id], table.schema())
+
+
+def _plain_values(table: Table, file: DataFile) -> list[str | None]:
+    values = _partition(table, file)
+    return [values[key] for key in plain_keys(values)]
 
 
 def _size(file: DataFile) -> int:

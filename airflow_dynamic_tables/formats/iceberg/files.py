@@ -1,34 +1,15 @@
-"""Data files on their way into an Iceberg table: read from their footers, swapped in one snapshot."""
+"""Data files on their way into an Iceberg table: swapped in one snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import compress
 from operator import not_
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import (
-    _check_pyarrow_schema_compatible,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.typedef import EMPTY_DICT
@@ -36,136 +17,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
 from airflow_dynamic_tables.clients.iceberg.content import partition
-from airflow_dynamic_tables.clients.object_stores import as_os_errors
-from airflow_dynamic_tables.core.refresh.plan import StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
-from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.iceberg.producing import InOrder
-
-
-def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
-    """What is really there, in the order of ``files``.
-
-    :raises StageRejectedError: when a file is missing, damaged, or not as long as the job said; names it.
-    """
-    reader = _FooterReader(io, metadata)
-    executor = ExecutorFactory.get_or_create()
-    futures = [executor.submit(reader.read, file.path) for file in files]
-    for file, future in zip(files, futures, strict=True):
-        try:
-            with as_os_errors():
-                data_file = future.result()
-        except (OSError, ValueError, KeyError, NotImplementedError) as error:
-            raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
-        if data_file.file_size_in_bytes != file.bytes:
-            raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
-        yield data_file
-
-
-def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str]:
-    """The partition of a file as text.
-
-    :raises StageRejectedError: when it is not of one partition.
-    """
-    texts: dict[str, str] = {}
-    nulls = file.null_value_counts or {}
-    try:
-        values = partition(file, metadata.spec(), metadata.schema())
-    except OverflowError as error:
-        keys = ", ".join(field.name for field in metadata.spec().fields)
-        raise StageRejectedError(
-            f"Staged file {file.file_path} is of a date beyond the years 1 to 9999, which cannot be a partition ({keys}); "
-            "make the key a text in the query."
-        ) from error
-    for field in metadata.spec().fields:
-        value = values[field.name]
-        if value is None or nulls.get(field.source_id):
-            raise StageRejectedError(
-                f"Staged file {file.file_path} does not say what its partition is: "
-                f"{field.name!r} is null in some rows, or has no statistics."
-            )
-        texts[field.name] = value
-    return texts
-
-
-class _FooterReader:
-    """PyIceberg's ``parquet_file_to_data_file`` for many files: what the schema alone decides is worked out once."""
-
-    def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
-        self._io = io
-        self._metadata = metadata
-        self._statistics = compute_statistics_plan(metadata.schema(), metadata.properties)
-        self._ids = parquet_path_to_id_mapping(metadata.schema())
-        self._checked: list[pa.Schema] = []
-
-    def read(self, path: str) -> DataFile:
-        source = self._io.new_input(path)
-        with source.open() as stream:
-            footer = pq.read_metadata(stream)
-        self._check(footer.schema.to_arrow_schema())
-        statistics = data_file_statistics_from_parquet_metadata(_Footer(footer), self._statistics, self._ids)
-        return DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=path,
-            file_format=FileFormat.PARQUET,
-            partition=statistics.partition(self._metadata.spec(), self._metadata.schema()),
-            file_size_in_bytes=len(source),
-            sort_order_id=None,
-            spec_id=self._metadata.default_spec_id,
-            equality_ids=None,
-            key_metadata=None,
-            **statistics.to_serialized_dict(),
-        )
-
-    def _check(self, schema: pa.Schema) -> None:
-        if schema not in self._checked:
-            _check_pyarrow_schema_compatible(self._metadata.schema(), schema, format_version=self._metadata.format_version)
-            self._checked.append(schema)
-
-
-class _Part:
-    """A part of a Parquet footer; a subclass changes some of what it says."""
-
-    def __init__(self, part: Any) -> None:
-        self._part = part
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._part, name)
-
-
-class _Footer(_Part):
-    """A footer whose dates and times are numbers: Python's own end with the year 9999, those of Spark and Iceberg do not."""
-
-    def row_group(self, number: int) -> _RowGroup:
-        return _RowGroup(self._part.row_group(number))
-
-
-class _RowGroup(_Part):
-    def column(self, number: int) -> _Column:
-        return _Column(self._part.column(number))
-
-
-class _Column(_Part):
-    @property
-    def statistics(self) -> Any:
-        statistics = self._part.statistics
-        kind = statistics.logical_type
-        is_number = kind.type == "DATE" or (kind.type == "TIMESTAMP" and "timeUnit=microseconds" in str(kind))
-        return _Numbers(statistics) if is_number else statistics
-
-
-class _Numbers(_Part):
-    """Days or microseconds since 1970, which is what Iceberg keeps."""
-
-    @property
-    def min(self) -> int | None:
-        least: int | None = self._part.min_raw
-        return least
-
-    @property
-    def max(self) -> int | None:
-        most: int | None = self._part.max_raw
-        return most
 
 
 class ReplaceFiles(InOrder["ReplaceFiles"]):

@@ -16,6 +16,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
+from airflow_dynamic_tables.clients.iceberg.keys import keys_of
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -94,7 +95,7 @@ def is_new(table: Table) -> bool:
 
 def layout(table: Table) -> TableLayout:
     """What a refresh has to fit."""
-    return TableLayout(columns_of(table.schema()), tuple(field.name for field in table.spec().fields))
+    return TableLayout(columns_of(table.schema()), keys_of(table.spec(), table.schema()))
 
 
 def dropped(table: Table) -> set[str]:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
-from pyiceberg.transforms import IdentityTransform
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.iceberg.keys import are_known, check_names, key_fields, keys_of
 from airflow_dynamic_tables.clients.iceberg.placing import PREVIOUS_METADATA
 from airflow_dynamic_tables.clients.iceberg.replacing import replacement
 from airflow_dynamic_tables.clients.iceberg.types import schema_of, to_iceberg
@@ -42,10 +42,11 @@ from airflow_dynamic_tables.formats.commits import (
 )
 from airflow_dynamic_tables.formats.iceberg import compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles, read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
 from airflow_dynamic_tables.formats.iceberg.pointer import load_or_make, preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
+from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
 
@@ -201,14 +202,15 @@ class IcebergStagedTable(StagedTable):
         restored = next(one for one in table.snapshots() if one.snapshot_id == snapshot)
         used = [table.specs()[manifest.partition_spec_id] for manifest in restored.manifests(table.io)]
         spec = used[0] if used else table.spec()
-        if not all(isinstance(field.transform, IdentityTransform) for field in spec.fields):
+        if not are_known(spec):
             return  # another engine's
-        keys = tuple(field.name for field in spec.fields)
+        keys = keys_of(spec, tables.as_of(table, snapshot).schema())
         if tables.layout(table) != replace(then, partition_keys=keys):
             tables.remember_dropped(transaction, table, (column.name for column in then.columns))
             transaction.replace(replacement(table.metadata, then.columns, keys))
 
     def _evolution(self, table: Table, request: CommitRequest) -> Changes:
+        check_names(request.result.columns, request.partition_keys)
         transaction = Changes(table)
         if tables.is_new(table):
             self._define(transaction, request)
@@ -227,8 +229,8 @@ class IcebergStagedTable(StagedTable):
             for field in schema_of(request.result.columns).fields:
                 schema.add_column((field.name,), field.field_type, doc=field.doc)
         with transaction.update_spec() as spec:
-            for key in request.partition_keys:
-                spec.add_identity(key)
+            for key in key_fields(transaction.table_metadata.schema(), request.partition_keys):
+                spec.add_field(key.source.name, key.transform, key.name)
 
     def _evolve(self, transaction: Changes, table: Table, request: CommitRequest) -> None:
         """Append the columns that are new; or give the table all that are returned, where that is granted."""

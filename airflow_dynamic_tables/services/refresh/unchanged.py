@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from uuid import NAMESPACE_URL, uuid5
 
+from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.moved import Difference, Origin, difference
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
@@ -229,7 +230,7 @@ class _Comparison:
         self._history = history
         self._kinds = {column.name: column.type for column in columns}
         self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
-        self._origins = {key: origins(table.expanded_query, key) for key in table.partition_keys}
+        self._origins = {key: origins(table.expanded_query, key) for key in plain_keys(table.partition_keys)}
 
     def why_moved(self, spec: Mapping[str, str | None]) -> str | None:
         """Why a partition has to be made anew; ``None`` when it has not."""

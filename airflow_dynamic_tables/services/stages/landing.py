@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -60,7 +61,7 @@ def versions_read(planned: RefreshPlan) -> dict[str, str]:
 
 def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, before_publish: Callable[[], None]) -> Version:
     """Make the stage visible in one step; see :meth:`~airflow_dynamic_tables.formats.base.StagedTable.commit`."""
-    adds = planned.follows is not None and planned.partition_keys
+    adds = planned.follows is not None and plain_keys(planned.partition_keys)
     request = CommitRequest(
         result=result,
         data_timestamp=planned.data_timestamp,

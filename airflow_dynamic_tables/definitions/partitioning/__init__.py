@@ -1,0 +1,1 @@
+"""What is wrong with the partition keys of a table."""

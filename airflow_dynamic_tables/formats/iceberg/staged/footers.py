@@ -1,0 +1,152 @@
+"""Data files in a stage of an Iceberg table, read from their footers: what is really there decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    _check_pyarrow_schema_compatible,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from airflow_dynamic_tables.clients.iceberg.content import partition
+from airflow_dynamic_tables.clients.iceberg.keys import key_of
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.core.partitioning import plain_keys
+from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.formats.iceberg.staged.values import partition_values
+
+
+def read_footers(io: FileIO, metadata: TableMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
+    """What is really there, in the order of ``files``.
+
+    :raises StageRejectedError: when a file is missing, damaged, or not as long as the job said; names it.
+    """
+    reader = _FooterReader(io, metadata)
+    executor = ExecutorFactory.get_or_create()
+    futures = [executor.submit(reader.read, file.path) for file in files]
+    for file, future in zip(files, futures, strict=True):
+        try:
+            with as_os_errors():
+                data_file = future.result()
+        except (OSError, ValueError, KeyError, NotImplementedError) as error:
+            raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
+        if data_file.file_size_in_bytes != file.bytes:
+            raise StageRejectedError(f"Staged file {file.path} has {data_file.file_size_in_bytes} bytes, not {file.bytes}.")
+        yield data_file
+
+
+def staged_partition(file: DataFile, metadata: TableMetadata) -> dict[str, str | None]:
+    """The partition of a file as text; only what is computed of a column may be null.
+
+    :raises StageRejectedError: when it is not of one partition.
+    """
+    spec = metadata.spec()
+    schema = metadata.schema()
+    try:
+        values = partition(file, spec, schema)
+    except OverflowError as error:
+        keys = ", ".join(key_of(field, schema) for field in spec.fields)
+        raise StageRejectedError(
+            f"Staged file {file.file_path} is of a date beyond the years 1 to 9999, which cannot be a partition ({keys}); "
+            "make the key a text in the query."
+        ) from error
+    nulls = file.null_value_counts or {}
+    sources = {key_of(field, schema): field.source_id for field in spec.fields}
+    for key in plain_keys(values):
+        if values[key] is None or nulls.get(sources[key]):
+            raise StageRejectedError(
+                f"Staged file {file.file_path} does not say what its partition is: "
+                f"{key!r} is null in some rows, or has no statistics."
+            )
+    return values
+
+
+class _FooterReader:
+    """PyIceberg's ``parquet_file_to_data_file`` for many files: what the schema alone decides is worked out once."""
+
+    def __init__(self, io: FileIO, metadata: TableMetadata) -> None:
+        self._io = io
+        self._metadata = metadata
+        self._statistics = compute_statistics_plan(metadata.schema(), metadata.properties)
+        self._ids = parquet_path_to_id_mapping(metadata.schema())
+        self._checked: list[pa.Schema] = []
+
+    def read(self, path: str) -> DataFile:
+        source = self._io.new_input(path)
+        with source.open() as stream:
+            footer = pq.read_metadata(stream)
+        self._check(footer.schema.to_arrow_schema())
+        statistics = data_file_statistics_from_parquet_metadata(_Footer(footer), self._statistics, self._ids)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=partition_values(source, statistics, self._metadata.spec(), self._metadata.schema()),
+            file_size_in_bytes=len(source),
+            sort_order_id=None,
+            spec_id=self._metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    def _check(self, schema: pa.Schema) -> None:
+        if schema not in self._checked:
+            _check_pyarrow_schema_compatible(self._metadata.schema(), schema, format_version=self._metadata.format_version)
+            self._checked.append(schema)
+
+
+class _Part:
+    """A part of a Parquet footer; a subclass changes some of what it says."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+class _Footer(_Part):
+    """A footer whose dates and times are numbers: Python's own end with the year 9999, those of Spark and Iceberg do not."""
+
+    def row_group(self, number: int) -> _RowGroup:
+        return _RowGroup(self._part.row_group(number))
+
+
+class _RowGroup(_Part):
+    def column(self, number: int) -> _Column:
+        return _Column(self._part.column(number))
+
+
+class _Column(_Part):
+    @property
+    def statistics(self) -> Any:
+        statistics = self._part.statistics
+        kind = statistics.logical_type
+        is_number = kind.type == "DATE" or (kind.type == "TIMESTAMP" and "timeUnit=microseconds" in str(kind))
+        return _Numbers(statistics) if is_number else statistics
+
+
+class _Numbers(_Part):
+    """Days or microseconds since 1970, which is what Iceberg keeps."""
+
+    @property
+    def min(self) -> int | None:
+        least: int | None = self._part.min_raw
+        return least
+
+    @property
+    def max(self) -> int | None:
+        most: int | None = self._part.max_raw
+        return most

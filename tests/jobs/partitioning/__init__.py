@@ -1,0 +1,1 @@
+"""What the job computes of columns to partition rows by."""
