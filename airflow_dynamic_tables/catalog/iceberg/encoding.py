@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform
 
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, table_of
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode, encode
 from airflow_dynamic_tables.clients.iceberg.content import key_columns
+from airflow_dynamic_tables.clients.iceberg.keys import are_known
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -95,9 +95,7 @@ def adopted(catalog: str, path: ObjectPath, physical: Table, table: CatalogDynam
     keys = tuple(key_columns(physical.spec(), physical.schema()).values())
     obstacles = {
         f"its format is iceberg and not {table.format}": table.format != DEFAULT_FORMAT,
-        "it is partitioned by what is computed of columns": not all(
-            isinstance(field.transform, IdentityTransform) for field in physical.spec().fields
-        ),
+        "it is partitioned by what only another engine computes": not are_known(physical.spec()),
         f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
     }
     if reasons := [reason for reason, stands in obstacles.items() if stands]:

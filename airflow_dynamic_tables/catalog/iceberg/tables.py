@@ -16,7 +16,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_dynamic_tables.catalog.errors import no_table, no_version, other_kind, table_taken
@@ -31,6 +30,7 @@ from airflow_dynamic_tables.catalog.iceberg.encoding import (
 from airflow_dynamic_tables.catalog.iceberg.session import Session
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.clients.iceberg import revisions
+from airflow_dynamic_tables.clients.iceberg.keys import key_fields
 from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
 from airflow_dynamic_tables.clients.iceberg.types import schema_of
 from airflow_dynamic_tables.clients.stores import IcebergStore
@@ -231,7 +231,7 @@ class IcebergTables:
 
 def _spec(schema: Schema, keys: tuple[str, ...]) -> PartitionSpec:
     fields = [
-        PartitionField(schema.find_field(key).field_id, 1000 + number, IdentityTransform(), key)
-        for number, key in enumerate(keys)
+        PartitionField(field.source.field_id, 1000 + number, field.transform, field.name)
+        for number, field in enumerate(key_fields(schema, keys))
     ]
     return PartitionSpec(*fields)

@@ -191,7 +191,7 @@ class TestTablesOfOthers:
         assert sales.list_tables("sales") == ["revenue"]
         assert sales.list_dynamic_tables("sales") == sales.list_views("sales") == []
 
-    def test_partition_keys_are_columns(self, sales: SqlCatalog) -> None:
+    def test_partition_keys_are_columns_or_computed_of_them(self, sales: SqlCatalog) -> None:
         schema = Schema(*SCHEMA.fields, NestedField(3, "ts", TimestamptzType()))
         spec = PartitionSpec(
             PartitionField(3, 1000, DayTransform(), "ts_day"), PartitionField(1, 1001, IdentityTransform(), "day_text")
@@ -200,7 +200,7 @@ class TestTablesOfOthers:
         sales.iceberg.create_table(("sales", "revenue"), schema, partition_spec=spec, properties={"comment": "From Java"})
         found = sales.get_table(PATH)
         assert isinstance(found, CatalogTable)
-        assert found.partition_keys == ("ds",)
+        assert found.partition_keys == ("day(ts)", "ds")
         assert found.comment == "From Java"
 
     def test_their_names_are_taken(self, sales: SqlCatalog) -> None:
@@ -408,8 +408,10 @@ class TestPartitionsAndStatistics:
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
             append.append_data_file(data_file(1, 19_723, "a"))
             append.append_data_file(data_file(2, 19_724, None))
-        assert sales.list_partitions(PATH) == [{"ds": NULL_PARTITION}, {"ds": "a"}]
-        assert sales.get_table_statistics(PATH, {"ds": NULL_PARTITION}) == TableStatistics(3, 100, 1)
+        without = {"day(ts)": "2024-01-02", "ds": NULL_PARTITION}
+        assert sales.list_partitions(PATH) == [{"day(ts)": "2024-01-01", "ds": "a"}, without]
+        assert sales.list_partitions(PATH, {"ds": NULL_PARTITION}) == [without]
+        assert sales.get_table_statistics(PATH, without) == TableStatistics(3, 100, 1)
 
     def test_ten_thousand_partitions(self, sales: SqlCatalog) -> None:
         table = make_partitioned(sales, PATH)
