@@ -17,7 +17,10 @@ Action = Mapping[str, Mapping[str, Any]]
 """One line of an entry: its kind, such as ``add`` or ``commitInfo``, and what it says."""
 
 _ENTRY = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+
+FOLDER = "_delta_log"
+"""The folder of a table with its log."""
 
 _TOGETHER = 16
 """How many entries are read at the same time: an object store takes its time for each."""
@@ -31,14 +34,36 @@ class DeltaLog:
 
     def uri(self, version: int) -> str:
         """Where the entry of a version is, or would be."""
-        return f"{self.location}/_delta_log/{version:020d}.json"
+        return f"{self.location}/{FOLDER}/{version:020d}.json"
 
     def versions(self) -> list[int]:
-        """The versions whose entries are there, ascending: those that a clean-up of the log took away are not.
+        """The versions that can be read by their entries, ascending: without gaps, from the first one or a checkpoint on.
+
+        Before these there can be what somebody is cutting off just now, or an entry that came too late, where nobody reads it.
 
         :raises CatalogUnavailableError: when nobody can tell.
         """
-        return sorted(int(match[1]) for match in map(_ENTRY.fullmatch, self._names()) if match)
+        names = self._names()
+        entries = _numbers(_ENTRY, names)
+        gap = next((entry for entry in reversed(entries) if entry - 1 not in entries), 0)
+        starts = {0, *_numbers(_CHECKPOINT, names)}
+        start = min((entry for entry in entries if entry >= gap and entry in starts), default=None)
+        return [entry for entry in entries if start is not None and entry >= start]
+
+    def is_latest(self, version: int) -> bool:
+        """Whether nothing in the log is of a later version, and no checkpoint stands for this one. As :meth:`versions`."""
+        names = self._names()
+        return max(_numbers(_ENTRY, names), default=-1) <= version and max(_numbers(_CHECKPOINT, names), default=-1) < version
+
+    def checkpoints(self) -> list[int]:
+        """The versions that have checkpoints, ascending. As :meth:`versions`."""
+        return sorted(_numbers(_CHECKPOINT, self._names()))
+
+    def newest_checkpoint(self) -> list[str]:
+        """The files of the newest checkpoint, by their URIs. As :meth:`versions`."""
+        found = [(match[1], name) for name in self._names() if (match := _CHECKPOINT.fullmatch(name))]
+        newest = max((version for version, _ in found), default="")
+        return [f"{self.location}/{FOLDER}/{name}" for version, name in found if version == newest]
 
     def exists(self) -> bool:
         """Whether there is a log at all; of one that was cleaned up there may be a checkpoint alone. As :meth:`versions`."""
@@ -83,7 +108,7 @@ class DeltaLog:
         return put_if_absent(self.uri(version), text.encode())
 
     def _names(self) -> list[str]:
-        return [entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/_delta_log")]
+        return [entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/{FOLDER}")]
 
     def _read(self, version: int, *, whole: bool) -> list[Action] | None:
         uri = self.uri(version)
@@ -98,3 +123,8 @@ class DeltaLog:
         if not all(isinstance(action, dict) for action in actions):
             raise CatalogUnavailableError(f"Entry {uri} of the log cannot be read: it is no list of actions.")
         return actions
+
+
+def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
+    """The versions that files of a kind are of, ascending."""
+    return sorted({int(match[1]) for match in map(pattern.fullmatch, names) if match})

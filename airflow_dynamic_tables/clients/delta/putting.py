@@ -92,12 +92,16 @@ def _put(system: Any, path: str, content: bytes) -> bool:
     except PermissionError as error:
         raise _refused(path, error) from error
     except OSError as error:
-        if error.errno in _TAKEN and _is_there(system, path):
+        if _is_taken(error) and _is_there(system, path):
             return False
         if error.errno in _NO_CONDITION:
             raise _no_condition(path) from error
         raise CommitUnknownError(f"Nobody knows whether {path} was written ({error}).") from error
     return True
+
+
+def _is_taken(error: OSError) -> bool:
+    return isinstance(error, FileExistsError) or error.errno in _TAKEN  # s3fs gives the one without a number
 
 
 def _is_there(system: Any, path: str) -> bool:
@@ -126,7 +130,7 @@ def _prove(system: Any, folder: str) -> None:
         except PermissionError as error:
             raise _refused(probe, error) from error
         except OSError as error:
-            if error.errno in _TAKEN and _is_there(system, probe):
+            if _is_taken(error) and _is_there(system, probe):
                 _proven.add(bucket)
                 return
             if error.errno in _NO_CONDITION:

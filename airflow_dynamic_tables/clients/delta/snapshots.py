@@ -174,7 +174,6 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
     :raises UnsupportedError: when delta-rs looks elsewhere for such a location.
     """
     try:
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ModuleNotFoundError as error:
         raise MissingExtraError("delta") from error
@@ -184,13 +183,24 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
         return None
     try:
         with _reading(location):
-            return DeltaSnapshot(
-                location, DeltaTable(_address(location), version=version, storage_options=storage_options(location))
-            )
+            return DeltaSnapshot(location, _opened(location, version))
     except CatalogUnavailableError as error:
         if version is not None and isinstance(error.__cause__, DeltaError):
             raise VersionNotFoundError(f"Version {version} of the log of {location} cannot be read: {_short(error)}") from error
         raise
+
+
+def _opened(location: str, version: int | None, attempts: int = 3) -> DeltaTable:
+    """What delta-rs opens. It lists the log before it reads it, and meanwhile somebody may cut that off: then it lists again."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(_address(location), version=version, storage_options=storage_options(location))
+    except DeltaError:
+        if version is not None or attempts == 1:
+            raise
+        return _opened(location, version, attempts - 1)
 
 
 def _check_signs(location: str) -> None:

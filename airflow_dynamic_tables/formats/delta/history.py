@@ -12,10 +12,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
+from airflow_dynamic_tables.clients.files import open_file
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, application_of, is_new
 
@@ -62,7 +68,7 @@ class DeltaHistory:
         if newest is not None:
             return newest
         number = self.snapshot.transaction(APPLICATION)
-        return self._forgotten(self.snapshot, number, "") if number is not None else None
+        return self._forgotten(self.snapshot, number, self._token_of(number)) if number is not None else None
 
     def next_number(self) -> int:
         """The number of the next version: above any there ever was."""
@@ -124,6 +130,19 @@ class DeltaHistory:
         noted = snapshot.transaction(FRESH) if latest == number else None
         fresh = datetime.fromtimestamp(noted / 1000, UTC) if noted is not None else None
         return Version(number, token, "", fresh, self._latest_time())
+
+    def _token_of(self, number: int) -> str:
+        """The token of a version whose entry is gone, as the newest checkpoint notes it; empty when it does not."""
+        for uri in self.log.newest_checkpoint():
+            try:
+                with as_os_errors(), open_file(uri) as stream:
+                    noted = pq.read_table(stream, columns=["txn"]).column("txn").to_pylist()
+            except (OSError, KeyError, pa.ArrowException) as error:
+                raise CatalogUnavailableError(f"Checkpoint {uri} cannot be read: {error}") from error
+            for txn in filter(None, noted):
+                if txn["version"] == number and txn["appId"].startswith(f"{APPLICATION}/") and txn["appId"] != FRESH:
+                    return str(txn["appId"]).partition("/")[2]
+        return ""
 
     def _latest_time(self) -> datetime:
         """When the table was changed last, as its log says; no version can be newer."""

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache
 from urllib.parse import quote
 
-from airflow_dynamic_tables.clients.deleting import delete_folder
+from airflow_dynamic_tables.clients.deleting import delete_files, delete_folder
 from airflow_dynamic_tables.clients.delta.features import why_unwritable
 from airflow_dynamic_tables.clients.delta.log import Action
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaFile, DeltaSnapshot, open_snapshot
@@ -44,6 +44,7 @@ from airflow_dynamic_tables.formats.commits import (
 )
 from airflow_dynamic_tables.formats.delta.entries import Change, Definition, commit_entry, definition_of, fence_entry
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory, position_told
+from airflow_dynamic_tables.formats.delta.retention import keep_readable
 from airflow_dynamic_tables.formats.delta.staged import AddedFile, staged_files
 
 STAGES = "_stages"
@@ -139,13 +140,20 @@ class DeltaStagedTable(StagedTable):
         :raises CommitUnknownError: when the answer was lost and the table cannot be asked, or not be fenced.
         """
         try:
-            return entry.version if history.log.put(entry.number, entry.actions) else None
+            if not history.log.put(entry.number, entry.actions):
+                return None
         except CommitUnknownError as error:
             with suppress(CatalogUnavailableError, CommitRejectedError, CommitUnknownError):
                 if self.outcome() is None:
                     self.fence()
                 return self.outcome()
             raise unknown(self._path, error) from error
+        if not history.log.is_latest(entry.number) and DeltaHistory.at(history.log.location).find(self._token) is None:
+            # The log was cut off meanwhile, with the entry of this number that somebody else had made: nobody reads this one.
+            delete_files(history.log.location, [history.log.uri(entry.number)])
+            return None
+        keep_readable(history.log.location, entry.number)
+        return entry.version
 
     def _fenced(self) -> bool | None:
         location = self._locate()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Any
 
+from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
 from airflow_dynamic_tables.clients.stores import EntryStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, kept_version
 from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory
+from airflow_dynamic_tables.formats.delta.orphans import delete_orphans
 from airflow_dynamic_tables.formats.delta.reading import content, state, unreadable_by_name
+from airflow_dynamic_tables.formats.delta.retention import expire
 from airflow_dynamic_tables.formats.delta.stage import DeltaStagedTable
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
@@ -96,6 +102,16 @@ class DeltaLakeTable(LakeTable):
         ]
         first = read_rows(files, "parquet", rows)
         return [{name: row.get(name) for name in kinds} for row in first]
+
+    def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
+        """See :meth:`LakeTable.expire`."""
+        location = self.folder()
+        return expire(location, retention, now, pinned, least) if location is not None else 0
+
+    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+        """See :meth:`LakeTable.delete_orphans`."""
+        location = self.folder()
+        return delete_orphans(location, before, held) if location is not None else Deleted()
 
     def count_files(self, limits: Limits) -> list[PartitionFiles]:  # noqa: ARG002
         """See :meth:`LakeTable.count_files`: they are not compacted."""

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -116,3 +117,27 @@ def test_deltas_own_library_in_the_definition_reads_what_files_do_not_tell(works
     request = request_(tmp_path, 1, library)
     (binding,) = bind_sources(workspace, request.table, request.sources)
     assert (binding.table, binding.version) == (f"delta.`{tmp_path}/orders`", "0")
+
+
+def test_a_stream_hears_what_is_new_in_a_delta_table_of_ours(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "definitions.yaml"
+    path.write_text(
+        "defaults: {freshness: 1 day}\n"
+        "dynamic_tables:\n"
+        "- {name: lake.sales.parent, format: delta, partitioned_by: [ds], query: \"SELECT 'a' AS ds, 1L AS n\"}\n"
+        "- {name: lake.sales.child, freshness: 1 day, query: SELECT n AS x FROM lake.sales.parent}\n"
+    )
+    parent, child = load_definitions(path).tables.values()
+    run(workspace, RefreshRequest(parent, {}, MARCH, "t1", "t1"), lambda plan: write_days(plan, {"a": [1]}))
+    look = look_of(workspace, child, parent.identifier, None, "v")
+    assert look is not None
+    first = look(None).binding
+    assert first is not None
+    assert sum(len(part.files) for part in first.parts) == 1
+    location = workspace.table(parent.identifier).folder() or ""
+    write_deltalake(location, pa.table({"ds": ["b"], "n": [2]}), mode="append")
+    second = look(first.state).binding
+    assert second is not None
+    assert [part.files[0].split("/")[-2] for part in second.parts] == ["ds=b"]
+    (binding,) = bind_sources(workspace, child, {})
+    assert sum(len(part.files) for part in binding.parts) == 2

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import Endless
+from airflow_dynamic_tables.core.tables.formats import VIEW, Endless
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import NotFoundError, UnsupportedError, UpstreamError
 from airflow_dynamic_tables.formats import registry
@@ -90,7 +90,7 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> Source:
         entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     except NotFoundError as error:
         raise UpstreamError(f"{identifier} has no version yet; refresh it first.") from error
-    return Source(identifier, "view" if isinstance(entry, CatalogView) else entry.format)
+    return Source(identifier, VIEW) if isinstance(entry, CatalogView) else Source(identifier, entry.format, entry.location)
 
 
 def _version(source: Source | None) -> str:
