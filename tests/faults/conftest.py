@@ -22,6 +22,9 @@ def state_of_faults(postgres_state: Callable[[], str]) -> str:
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """An empty site."""
+    if request.param == "delta":
+        shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
+        return Site(tmp_path, f"sqlite:///{tmp_path}/state.db", format="delta")
     if request.param == "postgres":
         url: str = request.getfixturevalue("state_of_faults")
         _empty(Database(url))

@@ -40,6 +40,27 @@ def _matrix() -> list[object]:
 
 @pytest.mark.parametrize(("first", "point", "cure"), _matrix())
 def test_killed_at(site: Site, fault_report: FaultReport, first: bool, point: str, cure: str) -> None:
+    killed_at(site, fault_report, first, point, cure)
+
+
+@pytest.mark.parametrize("site", ["delta"], indirect=True)
+@pytest.mark.parametrize(
+    ("first", "point", "cure"),
+    [
+        (True, "publishing", "retry"),
+        (False, "publishing", "sweep"),
+        (True, "published", "other owner"),
+        (False, "written", "sweep"),
+        (False, "published", "retry"),
+        (False, "completed", "sweep"),
+    ],
+)
+def test_a_refresh_of_a_delta_table_killed_at(site: Site, fault_report: FaultReport, first: bool, point: str, cure: str) -> None:
+    killed_at(site, fault_report, first, point, cure)
+
+
+def killed_at(site: Site, fault_report: FaultReport, first: bool, point: str, cure: str) -> None:
+    """Kill a refresh at a point, the first one or a later one, and cure what is left of it."""
     if not first:
         refresh(site, BASE)
     old = {} if first else {"1": [1], "2": [2]}

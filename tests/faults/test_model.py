@@ -12,6 +12,7 @@ import pytest
 from tests.support.faults.cutting_proxy import cutting_proxy
 from tests.support.faults.model.checker import Walk, walk
 from tests.support.faults.model.lakes.base import rows_of
+from tests.support.faults.model.lakes.delta import DeltaLake
 from tests.support.faults.model.lakes.folder import FolderLake
 from tests.support.faults.model.lakes.iceberg import IcebergLake
 from tests.support.faults.model.scene import Scene, hurried
@@ -54,6 +55,15 @@ def polars_reads(scene: Scene, lake: IcebergLake) -> None:
         read = polars.scan_iceberg(table, snapshot_id=int(version.snapshot)).collect().to_dicts()
         assert rows_of(read) == scene.state.made[version.number - 1].rows
     assert table is None or rows_of(polars.scan_iceberg(table).collect().to_dicts()) == scene.state.rows
+
+
+@pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])
+def test_a_delta_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
+    chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
+    with closing(DeltaLake(site)) as lake, site.open() as workspace:
+        scene = Scene(site, lake, workspace, Random(chosen.seed))
+        walk(scene, chosen)
+    fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
 
 
 @pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])

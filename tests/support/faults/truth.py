@@ -18,7 +18,7 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
     """What a reader sees now."""
     found: dict[str, list[int]] = {}
     try:
-        rows = workspace.table(REVENUE, "iceberg").sample(100_000)
+        rows = workspace.table(REVENUE).sample(100_000)
     except TableNotFoundError:
         return {}
     for row in rows:
@@ -28,13 +28,13 @@ def content(workspace: Workspace) -> dict[str, list[int]]:
 
 def columns(workspace: Workspace) -> list[str]:
     """The names of the columns of the table."""
-    layout = workspace.table(REVENUE, "iceberg").layout()
+    layout = workspace.table(REVENUE).layout()
     return [column.name for column in layout.columns] if layout is not None else []
 
 
 def versions(workspace: Workspace) -> list[Version]:
     """All versions, oldest first."""
-    return workspace.table(REVENUE, "iceberg").versions()
+    return workspace.table(REVENUE).versions()
 
 
 def data_files(site: Site, token: str) -> list[str]:
@@ -75,7 +75,7 @@ def _in_stages(site: Site, *, withdirs: bool) -> Iterator[tuple[str, str]]:
     system.invalidate_cache()
     for path in system.find(warehouse, withdirs=withdirs):
         match path.removeprefix(warehouse).split("/")[1:]:
-            case [_, _, _, "metadata" | "_installations", *_] | [_, _, _, "data"]:
+            case [_, _, _, "metadata" | "_delta_log" | "_installations", *_] | [_, _, _, "data" | "_stages"]:
                 pass
-            case [_, _, _, "data", stage, *_] | [_, _, _, stage, *_]:
+            case [_, _, _, "data" | "_stages", stage, *_] | [_, _, _, stage, *_]:
                 yield path, stage

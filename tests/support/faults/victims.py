@@ -78,6 +78,7 @@ class Site:
     database_url: str
     bucket: str | None = None
     catalogs: Path | None = None
+    format: str = "iceberg"
 
     @property
     def warehouse(self) -> str:
@@ -93,7 +94,7 @@ class Site:
         definitions = self.home / "sales.yaml"
         if not definitions.exists():
             whole = definitions.with_suffix(f".{os.getpid()}")  # others that race read the definitions already
-            whole.write_text(YAML)
+            whole.write_text(YAML.replace("defaults: {", f"defaults: {{format: {self.format}, "))
             whole.replace(definitions)
         table = load_definitions(definitions).tables[REVENUE]
         partitions = PartitionSet.of({"ds": day} for day in attempt.planned) if attempt.planned else None
