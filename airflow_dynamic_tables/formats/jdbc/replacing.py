@@ -12,7 +12,7 @@ from airflow_dynamic_tables.clients.postgres.names import TableName
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, literal, quote
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
+from airflow_dynamic_tables.exceptions import CommitRejectedError, SchemaEvolutionError, StageRejectedError
 from airflow_dynamic_tables.formats.jdbc.carrying import Structure, other_types, structure
 from airflow_dynamic_tables.formats.jdbc.checking import check_conversions
 from airflow_dynamic_tables.formats.jdbc.locking import Horizon, lock_for_itself
@@ -30,9 +30,9 @@ _VIOLATIONS = "23"
 """Class of SQLSTATE of rows that a constraint does not let in."""
 
 
-_ACTIONS = """
-SELECT conrelid::regclass::text AS referring, conname AS name FROM pg_constraint
-WHERE contype = 'f' AND confrelid = %(oid)s AND confdeltype IN ('c', 'n', 'd') ORDER BY 1, 2
+_REFERRING = """
+SELECT conrelid::regclass::text AS referring, conname AS name, confdeltype::text AS action FROM pg_constraint
+WHERE contype = 'f' AND confrelid = %(oid)s ORDER BY 1, 2
 """
 
 
@@ -44,11 +44,13 @@ class _StaysError(Exception):
 class Replacing:
     """A stage whose rows replace those of a table, as far as planned.
 
-    ``horizon`` is a moment at which the stage was whole. ``patience`` are seconds that others are waited for.
+    ``rows`` is how many there are, ``horizon`` a moment at which the stage was whole. ``patience`` are seconds that others are
+    waited for.
     """
 
     database: OpenDatabase
     stage: ServerTable
+    rows: int
     horizon: Horizon
     patience: float
 
@@ -142,51 +144,56 @@ class Replacing:
 
         :param new: columns that the table does not have yet.
         """
-        check_conversions(self.database, self.stage, target)
-        self._check_references(target)
         self.database.run(f"SET LOCAL lock_timeout = {int(self.patience * 1000)}")
         # Keeps other writers out, whose rows would otherwise stay beside those of the query.
         self.database.run(f"LOCK TABLE {target.name.quoted} IN SHARE ROW EXCLUSIVE MODE")
+        if find(self.database, target.name) != target:
+            raise CommitRejectedError(f"{target.name} was altered just now; try again.")
+        check_conversions(self.database, self.stage, target)
+        is_referred_to = self._check_references(target)
         if new:
             lock_for_itself(self.database, target.name, self.patience)
             for column in new:
                 added = f"ADD COLUMN {quote(column.name)} {self.stage.types[column.name]}"
                 self.database.run(f"ALTER TABLE {target.name.quoted} {added}")
         condition = "true" if partitions.is_whole else target.condition(partitions)
-        # In one statement, so that foreign keys to rows that come again hold at its end.
-        gone = f"WITH gone AS (DELETE FROM {target.name.quoted} WHERE {condition} RETURNING 1)"
+        deletion = f"DELETE FROM {target.name.quoted} WHERE {condition}"
         try:
-            self.database.run(f"{gone} {self._insertion(target)} WHERE (SELECT count(*) FROM gone) >= 0")
+            if is_referred_to:  # in one statement, so that foreign keys to rows that come again hold at its end
+                gone = f"WITH gone AS ({deletion} RETURNING 1)"
+                self.database.run(f"{gone} {self._insertion(target)} WHERE (SELECT count(*) FROM gone) >= 0")
+            else:
+                self.database.run(deletion)
+                self.database.run(self._insertion(target))
         except PostgresError as error:
             raise violation(target, error) from error
-        expected = self._count(self.stage, "true")
-        if (held := self._count(target, condition)) != expected:
+        (held,) = self.database.rows(f"SELECT count(*) AS rows FROM {target.name.quoted} WHERE {condition}")
+        if held.rows != self.rows:
             raise StageRejectedError(
-                f"{target.name} has {held} rows where the query returned {expected}: a trigger or a rule of it, or a table that "
-                "inherits from it, changes what is written; nothing was published."
+                f"{target.name} has {held.rows} rows where the query returned {self.rows}: a trigger or a rule of it, or a table "
+                "that inherits from it, changes what is written; nothing was published."
             )
         self._drop_stage()
 
-    def _check_references(self, target: ServerTable) -> None:
+    def _check_references(self, target: ServerTable) -> bool:
         """Check that no row of another table goes with one that is deleted here, though it is inserted again.
 
+        :return: whether foreign keys refer to the table at all.
         :raises StageRejectedError: when one would.
         """
-        rows = self.database.rows(_ACTIONS, {"oid": target.oid})
-        if rows:
-            raise StageRejectedError(
-                f"{rows[0].referring} refers to {target.name} by the foreign key {rows[0].name} with an action on DELETE, so "
-                "that replacing rows would change its rows, too; make the foreign key one without, or drop it."
-            )
+        keys = self.database.rows(_REFERRING, {"oid": target.oid})
+        for key in keys:
+            if key.action in ("c", "n", "d"):
+                raise StageRejectedError(
+                    f"{key.referring} refers to {target.name} by the foreign key {key.name} with an action on DELETE, so that "
+                    "replacing rows would change its rows, too; make the foreign key one without, or drop it."
+                )
+        return bool(keys)
 
     def _insertion(self, target: ServerTable) -> str:
         names = ", ".join(map(quote, self.stage.types))
         into = f"INSERT INTO {target.name.quoted} ({names}) OVERRIDING SYSTEM VALUE"
         return f"{into} SELECT {names} FROM {self.stage.name.quoted}"
-
-    def _count(self, table: ServerTable, condition: str) -> int:
-        (row,) = self.database.rows(f"SELECT count(*) AS rows FROM {table.name.quoted} WHERE {condition}")
-        return int(row.rows)
 
     def _drop_stage(self) -> None:
         self.database.run(f"DROP TABLE {self.stage.name.quoted}")

@@ -117,7 +117,7 @@ class JdbcStagedTable(StagedTable):
             columns = layout.evolved(columns, request.rebuild)
         with named_holders(self._server, self._database, self.table, f"The commit of {self._token}", CommitRejectedError):
             stage = checked_stage(opened, self.table, request)
-        replacing = Replacing(opened, stage, horizon, self._store.lock_timeout)
+        replacing = Replacing(opened, stage, request.result.rows, horizon, self._store.lock_timeout)
         if target is None:
             replacing.create(self._name)
         else:
