@@ -41,7 +41,7 @@ def check_kind(catalog: str, path: ObjectPath, table: AnyTable) -> CatalogTable 
         )
     if isinstance(table, CatalogTable) and table.options:
         raise UnsupportedError(f"{path}: an Iceberg table has no options of Spark's reader.")
-    if taken := sorted(name for name in (*table.properties,) if name.startswith(_PREFIX) or name == "comment"):
+    if taken := sorted(name for name in table.properties if _is_own(name)):
         raise UnsupportedError(f"An Iceberg table uses the property {taken[0]} itself; give yours another name.")
     return table
 
@@ -79,7 +79,7 @@ def from_iceberg(table: Table, version: str | None = None) -> AnyTable | None:
         comment=table.properties.get("comment"),
         properties=_foreign(table.properties, stored.properties),
     )
-    if isinstance(known, CatalogDynamicTable) and not table.schema().fields and version is None:
+    if not table.schema().fields and version is None:
         return known  # nothing was committed yet
     seen = as_stored(known, table, version)
     if isinstance(seen, CatalogTable):
@@ -115,8 +115,8 @@ def _stored(metadata: TableMetadata) -> CatalogTable | CatalogDynamicTable | Non
 
 def _foreign(properties: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """The user's properties, and those of other engines that say something of the table."""
-    return {
-        key: text
-        for key, text in properties.items()
-        if key in own or not (key == "comment" or key.startswith(_PREFIX) or key.startswith(_TECHNICAL))
-    }
+    return {key: text for key, text in properties.items() if key in own or not (_is_own(key) or key.startswith(_TECHNICAL))}
+
+
+def _is_own(name: str) -> bool:
+    return name == "comment" or name.startswith(_PREFIX)

@@ -39,6 +39,7 @@ from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
     CatalogError,
     ConflictError,
+    DatabaseNotFoundError,
     TableNotFoundError,
     UnsupportedError,
 )
@@ -106,7 +107,7 @@ class IcebergTables:
                     (path.database, path.name),
                     schema,
                     location=value.location or new_location(tables, path),
-                    partition_spec=_spec(schema, value.partition_keys) if is_table else PartitionSpec(),
+                    partition_spec=_spec(schema, value.partition_keys) if schema.fields else PartitionSpec(),
                     properties={
                         **NEW_TABLE,
                         **properties_of(value),
@@ -170,12 +171,13 @@ class IcebergTables:
             raise no_table(self.session.catalog, path) from error
 
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """Drop a table; the files stay."""
+        """Drop a table, also one whose metadata is gone; the files stay."""
         try:
-            self.load(path)
             with self.session.asking(path.database) as tables:
+                if not self.session.is_legal(path.name):
+                    raise NoSuchTableError(path)
                 tables.drop_table((path.database, path.name))
-        except (TableNotFoundError, NoSuchTableError) as error:
+        except (DatabaseNotFoundError, NoSuchTableError) as error:
             if not ignore_if_not_exists:
                 raise no_table(self.session.catalog, path) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -43,12 +44,13 @@ class IcebergRest:
         self._faults += [(request, how)] * times
 
     def empty(self) -> None:
-        """Forget all tables, all faults and all that was asked."""
+        """Forget all tables with their files, all faults and all that was asked."""
         catalog = self.routes.catalog
         for namespace in catalog.list_namespaces():
             for table in catalog.list_tables(namespace):
                 catalog.drop_table(table)
             catalog.drop_namespace(namespace)
+        shutil.rmtree(catalog.properties["warehouse"].removeprefix("file://"), ignore_errors=True)
         self.forgive()
         self.requests.clear()
         self.token = ""
