@@ -16,8 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, table_of
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode, encode
-from airflow_dynamic_tables.clients.iceberg.content import key_columns
-from airflow_dynamic_tables.clients.iceberg.keys import are_known
+from airflow_dynamic_tables.clients.iceberg.keys import are_known, keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -92,7 +91,7 @@ def adopted(catalog: str, path: ObjectPath, physical: Table, table: CatalogDynam
 
     :raises UnsupportedError: when its rows cannot be replaced as the definition wants it.
     """
-    keys = tuple(key_columns(physical.spec(), physical.schema()).values())
+    keys = keys_of(physical.spec(), physical.schema())
     obstacles = {
         f"its format is iceberg and not {table.format}": table.format != DEFAULT_FORMAT,
         "it is partitioned by what only another engine computes": not are_known(physical.spec()),

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -233,7 +233,7 @@ class IcebergTables:
 
 def _spec(schema: Schema, keys: tuple[str, ...]) -> PartitionSpec:
     fields = [
-        PartitionField(field.source.field_id, 1000 + number, field.transform, field.name)
-        for number, field in enumerate(key_fields(schema, keys))
+        PartitionField(key.source.field_id, PARTITION_FIELD_ID_START + number, key.transform, key.name)
+        for number, key in enumerate(key_fields(schema, keys))
     ]
     return PartitionSpec(*fields)

@@ -63,11 +63,16 @@ def test_a_table_of_others_is_adopted_with_its_rows(theirs: IcebergCatalog) -> N
 def test_a_table_that_does_not_fit_is_not_adopted(theirs: IcebergCatalog) -> None:
     with pytest.raises(UnsupportedError, match=r"cannot be adopted: its partition keys are \('ds',\) and not none\."):
         theirs.adopt_table(THEIRS, replace(DYNAMIC, partition_keys=()))
+
+
+def test_a_table_that_is_partitioned_by_what_is_computed_is_adopted_by_the_same_keys(theirs: IcebergCatalog) -> None:
     (store,) = theirs.stores()
+    daily = ObjectPath("sales", "daily")
     by_day = PartitionSpec(PartitionField(3, 1000, DayTransform(), "day"))
     store.tables.create_table(("sales", "daily"), COLUMNS, partition_spec=by_day)
-    with pytest.raises(UnsupportedError, match="cannot be adopted: it is partitioned by what is computed of columns"):
-        theirs.adopt_table(ObjectPath("sales", "daily"), DYNAMIC)
+    with pytest.raises(UnsupportedError, match=r"cannot be adopted: its partition keys are \('day\(at\)',\) and not \('ds',\)\."):
+        theirs.adopt_table(daily, DYNAMIC)
+    assert theirs.adopt_table(daily, replace(DYNAMIC, partition_keys=("day(at)",)))
 
 
 def test_what_an_iceberg_catalog_does_not_keep(theirs: IcebergCatalog) -> None:
