@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -23,6 +24,7 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
 from tests.support.iceberg_rest.server import IcebergRest
 from tests.support.metastore import HiveMetastore
+from tests.support.postgres import PostgresServer
 from tests.support.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,7 @@ _WARM = "dynamic-tables-warm"
 _CHECKS = ("tests.docs.check_airflow", "tests.docs.check_pytest")  # what they import, nothing else here needs
 _METASTORE = "thrift://metastore:9083"
 _REST_CATALOG = "https://catalog.example.com"
+_POSTGRES = "postgresql://etl@postgres:5432/shop"
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 STAND_INS = {
@@ -90,6 +93,10 @@ def _blocks(page: Path) -> list[Block]:
 
 def _needs_metastore(page: Path) -> bool:
     return _METASTORE in page.read_text()
+
+
+def _needs_postgres(page: Path) -> bool:
+    return _POSTGRES in page.read_text()
 
 
 def _needs_spark(page: Path) -> bool:
@@ -149,9 +156,14 @@ def environment(tmp_path: Path, warm_programs: dict[str, str], parsed: None) -> 
     }
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, id=_name(page), marks=[pytest.mark.spark] if _needs_spark(page) else []) for page in PAGES]
-)
+def _marks(page: Path) -> list[pytest.MarkDecorator]:
+    return [
+        *([pytest.mark.spark] if _needs_spark(page) else []),
+        *([pytest.mark.postgres] if _needs_postgres(page) else []),
+    ]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=_name(page), marks=_marks(page)) for page in PAGES])
 def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -163,6 +175,13 @@ def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str
         rest: IcebergRest = request.getfixturevalue("iceberg_rest")
         rest.empty()
         blocks = [replace(block, text=block.text.replace(_REST_CATALOG, rest.uri)) for block in blocks]
+    if _needs_postgres(page):
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        request.getfixturevalue("postgres_driver")
+        name = f"shop_{uuid4().hex[:8]}"
+        theirs = {_POSTGRES: postgres.create_database(name), "database: shop\n": f"database: {name}\n"}
+        for told, own in theirs.items():
+            blocks = [replace(block, text=block.text.replace(told, own)) for block in blocks]
     for block in blocks:
         if block.language == "yaml":
             _check_yaml(block.file(project), project, environment)

@@ -70,6 +70,7 @@ GROUPS = {
         "tests/services/continuous/streams/test_strategy.py",
         "tests/services/continuous/streams/test_tables.py",
         "tests/services/refresh/test_hive_",
+        "tests/services/refresh/test_server_tables.py",
         "tests/services/stages/test_hive_",
         "tests/services/stages/test_marks.py",
         "tests/services/tables/test_adopting.py",
