@@ -166,6 +166,29 @@ def test_a_folder_of_metadata_that_is_read_only(site: Site, fault_report: FaultR
     check_all_well(site)
 
 
+@pytest.mark.parametrize("site", ["delta"], indirect=True)
+def test_a_disk_that_is_full_while_a_delta_table_is_committed(site: Site, small_disk: Path, fault_report: FaultReport) -> None:
+    refresh(site, BASE)
+    fault_report.injected("disk full")
+    error = error_of(victim("publishing", partial(fill, small_disk), refresh, site, STRUCK))
+    assert error.startswith("CommitRejectedError")
+    assert "so nothing was committed: [Errno 28] No space left on device" in error
+    check_failed(site, "No space left on device")
+    (small_disk / "filler").unlink()
+    check_all_well(site)
+
+
+@pytest.mark.parametrize("site", ["delta"], indirect=True)
+def test_a_log_that_is_read_only(site: Site, fault_report: FaultReport) -> None:
+    refresh(site, BASE)
+    fault_report.injected("permission denied")
+    with unlocked_afterwards(table_folder(site) / "_delta_log") as folder:
+        error = error_of(victim("publishing", partial(lock, folder), refresh, site, STRUCK))
+        assert error.startswith("CommitRejectedError")
+        check_failed(site, "not permitted" if os.geteuid() == 0 else "denied")
+    check_all_well(site)
+
+
 def test_files_that_cannot_be_deleted_are_in_nobodys_way(site: Site, fault_report: FaultReport) -> None:
     refresh(site, BASE)
     fault_report.injected("permission denied")

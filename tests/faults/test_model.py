@@ -59,7 +59,7 @@ def polars_reads(scene: Scene, lake: IcebergLake) -> None:
 
 @pytest.mark.parametrize(("site", "seed"), [("sqlite", 1), *LONG_OF_FOLDERS], indirect=["site"])
 def test_a_delta_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
-    chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
+    chosen = Walk.chosen(seed, 30 if seed == 1 else 250)
     with closing(DeltaLake(site)) as lake, site.open() as workspace:
         scene = Scene(site, lake, workspace, Random(chosen.seed))
         walk(scene, chosen)

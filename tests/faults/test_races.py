@@ -68,6 +68,7 @@ def check_all_land(site: Site, days: dict[str, list[int]]) -> None:
         check_all_settled(site, workspace)
 
 
+@pytest.mark.parametrize("site", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "delta"], indirect=True)
 def test_fourteen_who_write_a_partition_each_at_once_all_land(site: Site) -> None:
     check_all_land(site, {})
 
