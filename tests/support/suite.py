@@ -69,6 +69,7 @@ GROUPS = {
         "tests/services/deployments/test_hive_",
         "tests/services/continuous/streams/test_strategy.py",
         "tests/services/continuous/streams/test_tables.py",
+        "tests/services/refresh/test_delta_refreshes.py",
         "tests/services/refresh/test_hive_",
         "tests/services/refresh/test_server_tables.py",
         "tests/services/stages/test_hive_",
