@@ -99,7 +99,7 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A version that was committed, and that somebody else took away again; ``how`` says what is known of that."""
+    """A version that was committed, and that somebody else took away again; ``how`` says what is known of that, after a comma."""
 
     version: Version
     how: str

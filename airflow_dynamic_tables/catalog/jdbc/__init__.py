@@ -1,1 +1,1 @@
-"""PostgreSQL as a catalog to read."""
+"""PostgreSQL as a catalog: the tables of its databases, and dynamic tables among them."""

@@ -77,7 +77,8 @@ class HiveTable(LakeTable):
         table = tables.load(self._metastore, self._path)
         if table is None or tables.revision(table) != tables.revision(before) or tables.is_of(table, table, lost.token):
             return None  # it was committed just now, or its rows are there
-        return Undone(lost, tables.last_change(table))
+        how = f"which wrote the table back as it had read it before ({tables.last_change(table)}); its rows are kept"
+        return Undone(lost, how)
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         """See :meth:`LakeTable.read`."""

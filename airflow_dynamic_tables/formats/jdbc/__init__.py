@@ -1,1 +1,1 @@
-"""Tables of a database server, read over JDBC."""
+"""Tables of a PostgreSQL server: those that are refreshed here, and how others are read over JDBC."""

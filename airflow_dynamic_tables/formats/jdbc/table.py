@@ -66,11 +66,11 @@ class JdbcTable(LakeTable):
             if record is None:
                 return None
             if table is None:
-                return Undone(record.version, "the table was dropped")
+                return Undone(record.version, "and the table is gone")
             if table.oid != record.oid:
-                return Undone(record.version, "the table was dropped and made anew")
+                return Undone(record.version, "which dropped the table and made it anew; that one stays")
             if record.has_rows and not table.has_rows(database):
-                return Undone(record.version, "the table was emptied")
+                return Undone(record.version, "which emptied the table; so it stays")
         return None
 
     def versions(self) -> list[Version]:

@@ -21,9 +21,6 @@ def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTa
     refresh = workspace.ledger.get_refresh(undone.version.token) if undone is not None else None
     if undone is None or refresh is None or refresh.state is not RefreshState.SUCCEEDED:
         return
-    what = (
-        f"Version {undone.version.number} was undone by another engine, which wrote the table back as it had read it before "
-        f"({undone.how}); its rows are kept until the next refresh makes up for it."
-    )
+    what = f"Version {undone.version.number} was undone by another engine, {undone.how} until the next refresh makes up for it."
     log.warning("%s: %s", identifier, what)
     workspace.ledger.update_refresh(refresh.token, state=RefreshState.UNDONE, error=what)

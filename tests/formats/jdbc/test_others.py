@@ -210,12 +210,12 @@ def test_a_server_that_is_gone_before_the_commit_has_not_committed(bench: JdbcBe
 
 
 UNDONE: dict[str, tuple[str, str]] = {
-    "emptied": ("TRUNCATE {table}", "the table was emptied"),
-    "deleted": ("DELETE FROM {table}", "the table was emptied"),
-    "dropped": ("DROP TABLE {table}", "the table was dropped"),
+    "emptied": ("TRUNCATE {table}", "which emptied the table"),
+    "deleted": ("DELETE FROM {table}", "which emptied the table"),
+    "dropped": ("DROP TABLE {table}", "and the table is gone"),
     "made anew": (
         "CREATE TABLE copy_ AS SELECT * FROM {table}; DROP TABLE {table}; ALTER TABLE copy_ RENAME TO revenue",
-        "made anew",
+        "which dropped the table and made it anew",
     ),
 }
 
