@@ -182,11 +182,13 @@ class LakeTable(ABC):
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
     of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as the
-    batches of a stream do.
+    batches of a stream do. With a ``library``, a Spark that has it in ``spark.sql.extensions`` reads a table that its files alone
+    do not tell; without one, a Spark that has the catalog does.
     """
 
     is_atomic: ClassVar[bool] = True
     can_add: ClassVar[bool] = False
+    library: ClassVar[str] = ""
 
     @abstractmethod
     def stage(self, token: str) -> StagedTable:

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableConte
 from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory
 from airflow_dynamic_tables.formats.delta.orphans import delete_orphans
-from airflow_dynamic_tables.formats.delta.reading import content, state, unreadable_by_name
+from airflow_dynamic_tables.formats.delta.reading import EXTENSION, content, unreadable_by_name
 from airflow_dynamic_tables.formats.delta.retention import expire
 from airflow_dynamic_tables.formats.delta.stage import DeltaStagedTable
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
@@ -31,6 +31,7 @@ class DeltaLakeTable(LakeTable):
     """A table whose entry in a catalog says where it lies."""
 
     can_add = True
+    library = EXTENSION
 
     def __init__(self, store: EntryStore, path: ObjectPath, file_format: str = "parquet") -> None:  # noqa: ARG002 - no choice
         self._store = store
@@ -66,13 +67,7 @@ class DeltaLakeTable(LakeTable):
 
     def read(self, spark_name: str | None = None) -> TableContent:
         """See :meth:`LakeTable.read`."""
-        snapshot = self._filled()
-        try:
-            return content(snapshot, self._path)
-        except UnsupportedError:
-            if spark_name is None:
-                raise
-            return TableContent(str(snapshot.version), table=spark_name, state=state(snapshot, by_files=False))
+        return content(self._filled(), self._path, has_library=spark_name is not None)
 
     def snapshot(self) -> str:
         """See :meth:`LakeTable.snapshot`."""

@@ -25,6 +25,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     UpstreamError,
 )
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import bind, connection_options, is_bound
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.watermarks.growth import Growth
@@ -177,10 +178,15 @@ def _no_version(identifier: TableIdentifier) -> UpstreamError:
     return UpstreamError(f"{identifier} has no version yet; refresh it first.")
 
 
+def _is_known_to_spark(table: LakeTable, conf: Mapping[str, str], catalog: str) -> bool:
+    """Whether the Spark of a refresh can read a table also where its files alone do not tell what it holds."""
+    return table.library in conf.get("spark.sql.extensions", "") if table.library else f"spark.sql.catalog.{catalog}" in conf
+
+
 def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIdentifier, view: str) -> SourceBinding:
-    is_known_to_spark = f"spark.sql.catalog.{identifier.catalog}" in table.spark.conf
     try:
-        content = workspace.table(identifier).read(identifier.sql if is_known_to_spark else None)
+        found = workspace.table(identifier)
+        content = found.read(identifier.sql if _is_known_to_spark(found, table.spark.conf, identifier.catalog) else None)
     except NotFoundError as error:
         raise _no_version(identifier) from error
     except UnsupportedError as error:

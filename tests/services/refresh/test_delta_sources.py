@@ -141,3 +141,25 @@ def test_a_stream_hears_what_is_new_in_a_delta_table_of_ours(workspace: Workspac
     assert [part.files[0].split("/")[-2] for part in second.parts] == ["ds=b"]
     (binding,) = bind_sources(workspace, child, {})
     assert sum(len(part.files) for part in binding.parts) == 2
+
+
+def test_a_delta_table_of_ours_from_which_others_deleted_rows_needs_deltas_own_library(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "definitions.yaml"
+    conf = "{spark.sql.catalog.lake: x, spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension}"
+    path.write_text(
+        "defaults: {freshness: 1 day}\n"
+        "dynamic_tables:\n"
+        "- {name: lake.sales.parent, format: delta, partitioned_by: [ds], query: \"SELECT 'a' AS ds, 1L AS n\"}\n"
+        "- {name: lake.sales.without, query: SELECT n FROM lake.sales.parent, spark: {conf: {spark.sql.catalog.lake: x}}}\n"
+        f"- {{name: lake.sales.having, query: SELECT n FROM lake.sales.parent, spark: {{conf: {conf}}}}}\n"
+    )
+    parent, without, having = load_definitions(path).tables.values()
+    run(workspace, RefreshRequest(parent, {}, MARCH, "t1", "t1"), lambda plan: write_days(plan, {"a": [1]}))
+    folder = Path((workspace.table(parent.identifier).folder() or "").removeprefix("file://"))
+    rewrite(folder, 0, require(["typeWidening"]))
+    with pytest.raises(UnsupportedError, match=r"Delta table sales\.parent needs a reader that knows typeWidening"):
+        bind_sources(workspace, without, {})
+    (binding,) = bind_sources(workspace, having, {})
+    assert (binding.table, binding.version) == (f"delta.`file://{folder}`", "0")
