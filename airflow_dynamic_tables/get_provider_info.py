@@ -15,7 +15,9 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Dynamic tables",
         "description": "Tables that keep themselves fresh: SQL plus a freshness in YAML, refreshed atomically by Spark.",
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["service"]}],
-        "operators": _modules("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance"),
+        "operators": _modules(
+            *("operators.dynamic_table_refresh", "operators.decide", "operators.maintenance", "operators.one_off.create_table_as")
+        ),
         "hooks": _modules("hooks.dynamic_table_catalog"),
         "triggers": _modules("triggers.upstream", "triggers.quarantine"),
         "extra-links": [f"{_PACKAGE}.operators.links.{name}" for name in ("SparkLink", "TableLink")],

@@ -7,16 +7,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction, CatalogPartition
 from airflow_dynamic_tables.clients.connections import Connection as ServerConnection
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
+from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
 from airflow_dynamic_tables.services.catalogs.listing import CatalogSummary, ObjectDetails, ObjectSummary
+from airflow_dynamic_tables.services.creating.running import create_table_as
+from airflow_dynamic_tables.services.creating.wanted import Created, Purpose, QueryPlace, WantedTable, named_new_table
 from airflow_dynamic_tables.services.maintenance.availability import check_available
+from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -183,6 +190,32 @@ class DynamicTableCatalogHook(BaseHook):
         """Drop a function; its full name."""
         with self.get_conn() as workspace:
             return functions.drop_function(workspace, name, ignore_if_not_exists=ignore_if_not_exists)
+
+    def create_table_as(
+        self, table: str, query: str, spark: str = "local[*]", purpose: Purpose = Purpose.CREATE, **how: Any
+    ) -> Created:
+        """Make a table of a query, once, or replace one; on failure it never existed.
+
+        :param table: its name, and ``query`` what returns its rows; names in both that are short are of the default catalog and
+            database.
+        :param spark: a Spark master, or the address of a Spark Connect server.
+        :param purpose: what is done about a table that is there.
+        :param how: ``format``, ``partition_keys``, ``comment``, ``timezone``, see
+            :class:`~airflow_dynamic_tables.services.creating.wanted.WantedTable`.
+        :raises DynamicTableError: as of :func:`~airflow_dynamic_tables.services.creating.running.create_table_as`.
+        """
+        with self.get_conn() as workspace:
+            scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
+            place = QueryPlace(Path("query"), query)
+            wanted = WantedTable(named_new_table(table, scope), query, scope, place, purpose, **how)
+            runner = runner_for(wanted.spark, spark, self.log.info)
+            token = str(uuid4())
+
+            def submit(plan: RefreshPlan) -> None:
+                runner.run(plan, job_environment(workspace, plan))
+
+            owner = f"DynamicTableCatalogHook.create_table_as ({token})"
+            return create_table_as(workspace, Definitions(), wanted, (token, owner), submit, runner.stop)
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect to the ledger and to every catalog that the catalogs file names."""

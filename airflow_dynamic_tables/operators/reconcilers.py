@@ -72,15 +72,17 @@ def count_last_failure(context: Mapping[str, Any], workspace: Workspace) -> None
         log.warning("Nobody can say how the run before this one ended; if it failed, it does not count.", exc_info=True)
 
 
-def beside_ours(given: Mapping[str, Any]) -> dict[str, list[Callable[..., Any]]]:
+def beside_ours(given: Mapping[str, Any], *, counts: bool = True) -> dict[str, list[Callable[..., Any]]]:
     """Our callbacks after those that a task is given, by argument.
 
     Ours come last: Airflow stops them all after seconds, and what ours do is done by the next refresh, too; a message to
     somebody has no second chance.
 
     :param given: arguments of the task; a callback or several.
+    :param counts: whether failures count, as those of a dynamic table do.
     """
-    return {name: [*_listed(given.get(name)), *ours] for name, ours in _OURS.items()}
+    ours = {name: [one for one in callbacks if counts or one is not count_failure] for name, callbacks in _OURS.items()}
+    return {name: [*_listed(given.get(name)), *callbacks] for name, callbacks in ours.items()}
 
 
 def _listed(callbacks: Any) -> list[Callable[..., Any]]:

@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, InvalidPartitionError, NotEmptyError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    InvalidPartitionError,
+    NotEmptyError,
+    TableAlreadyExistsError,
+)
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
 from airflow_dynamic_tables.services.catalogs.listing import ObjectSummary
+from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +124,16 @@ def test_catalogs_are_looked_at_and_changed(monkeypatch: pytest.MonkeyPatch, tmp
     hook.drop_database("raw")
     assert [found.identifier for found in hook.databases("lake")] == ["lake.sales"]
     assert hook.tables("lake.sales") == []
+
+
+@pytest.mark.spark
+def test_a_table_is_made_of_a_query_by_a_real_spark() -> None:
+    hook = DynamicTableCatalogHook()
+    made = hook.create_table_as("shop.figures", "SELECT id AS x FROM range(3)", "local[1]", comment="three")
+    assert (str(made.table), made.outcome, made.version, made.rows) == ("default.shop.figures", Outcome.CREATED, 1, 3)
+    there = hook.create_table_as("shop.figures", "SELECT 1 AS x", purpose=Purpose.CREATE_IF_NOT_EXISTS)
+    assert there.outcome is Outcome.EXISTS
+    with pytest.raises(TableAlreadyExistsError, match=r"default.shop.figures exists already, a table; replace it, or choose"):
+        hook.create_table_as("shop.figures", "SELECT 1 AS x")
+    described = hook.describe("shop.figures")
+    assert (described.kind, described.value.comment) == ("table", "three")

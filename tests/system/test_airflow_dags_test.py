@@ -74,6 +74,32 @@ def test_the_commands_read_the_ledger_of_the_connection(embedded_airflow: Airflo
     assert (embedded_airflow.home / "elsewhere.db").is_file()
 
 
+def test_a_task_makes_a_table_once_and_a_failing_query_makes_none(embedded_airflow: Airflow) -> None:
+    airflow = embedded_airflow
+    (airflow.home / "dags" / "freeze.py").write_text(FREEZE)
+    log = airflow.check("dags", "test", "freeze", "2024-01-02")
+    assert log.index("lake.sales.frozen_20240102: created, 3 rows") < log.index("new_state=success")
+    assert sorted(row["x"] for row in airflow.rows("lake.sales.frozen_20240102")) == [0, 1, 2]
+
+    done = airflow.run("dags", "test", "freeze", "2024-01-03", QUERY="SELECT CAST('no number' AS bigint) AS x")
+    assert "DagRun failed" in done.stdout + done.stderr
+    with airflow.workspace() as workspace:
+        assert workspace.catalog("lake").list_tables("sales") == ["frozen_20240102"]
+    assert not airflow.stages()
+
+
+FREEZE = """
+import os
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_dynamic_tables.operators.one_off.create_table_as import CreateTableAsOperator
+
+with DAG("freeze", schedule=None, start_date=datetime(2024, 1, 1), catchup=False):
+    query = os.environ.get("QUERY", "SELECT id AS x FROM range(3)")
+    CreateTableAsOperator(task_id="freeze", table="lake.sales.frozen_{{ ds_nodash }}", query=query)
+"""
+
+
 def _exception(log: str) -> str:
     """The message of the exception that Airflow shows for the failed task."""
     found = re.findall(r"^airflow\.\S+\.Airflow(?:Fail)?Exception: (.*?)(?=^\d{4}-\d\d-\d\dT)", log, re.DOTALL | re.MULTILINE)

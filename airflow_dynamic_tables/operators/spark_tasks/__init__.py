@@ -1,0 +1,1 @@
+"""What tasks have in common that run a Spark job."""
