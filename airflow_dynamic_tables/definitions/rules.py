@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as CO
 from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
 from airflow_dynamic_tables.core.streaming.watermarks import WholeBy
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, version_problems
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (
     OF_SCHEDULES,
@@ -213,7 +213,8 @@ def _commit_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bo
     is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
     file_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
     problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), has_watermark, file_format)
-    for option, problem in (*problems, *sink_options.option_problems(declared.options, file_format)):
+    others = (*sink_options.option_problems(declared.options, file_format), *version_problems(declared.options))
+    for option, problem in (*problems, *others):
         unknown = option not in (*COMMIT_OPTIONS, *sink_options.OPTIONS)
         place = (*entry.location, "options", option)
         yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)

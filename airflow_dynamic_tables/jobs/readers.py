@@ -73,6 +73,8 @@ def _part(spark: SparkSession, source: SourceBinding, part: SourcePart, driver: 
     in_files = StructType([field for field in schema.fields if field.name not in part.values])
     frame = _files(spark, source, in_files, part)
     _check_files(frame, source, len(part.files), driver)
+    if part.deleted:
+        frame = frame.where(~frame.metadataColumn("_metadata")["row_index"].isin(list(part.deleted)))
     columns = (
         _value(part.values[field.name]).cast(field.dataType).alias(field.name)
         if field.name in part.values

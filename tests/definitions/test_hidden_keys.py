@@ -108,6 +108,14 @@ def test_what_is_computed_has_no_date_formatter(tmp_path: Path) -> None:
     assert mistakes(tmp_path, ("freshness: 1 day", formatter)) == ["5:13: 'ts' is no partition key of this table"]
 
 
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_another_format_version_is_refused(tmp_path: Path, version: str) -> None:
+    options = f"freshness: 1 day\n  options: {{iceberg.format-version: {version}}}"
+    assert mistakes(tmp_path, ("freshness: 1 day", options)) == [
+        "5:13: PyIceberg commits tables of Iceberg's format version 2, and reads others as sources; remove the option"
+    ]
+
+
 def mistakes(folder: Path, *changes: tuple[str, str]) -> list[str]:
     with pytest.raises(DefinitionError) as error:
         declared(folder, *changes)

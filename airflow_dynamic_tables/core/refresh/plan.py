@@ -33,11 +33,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """Some files of a source. Its partition keys are in the names of the folders below ``base_path``, or else in ``values``."""
+    """Some files of a source. Its partition keys are in the names of the folders below ``base_path``, or else in ``values``.
+
+    Rows that are ``deleted``, by their places in the one file that it has then, are not read.
+    """
 
     files: tuple[str, ...]
     base_path: str | None = None
     values: Mapping[str, str] = field(default_factory=dict)
+    deleted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -166,6 +166,13 @@ def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
 def hiding_formats() -> tuple[str, ...]:
     """Names of the formats whose tables can be partitioned by what is computed of columns."""
     return _names(lambda traits: traits.hides_keys)
+
+
+def version_problems(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Options of a table that ask for another format version of Iceberg than it is written in, and what to do."""
+    for option in ("format-version", "iceberg.format-version"):
+        if options.get(option, "2") != "2":
+            yield option, "PyIceberg commits tables of Iceberg's format version 2, and reads others as sources; remove the option"
 
 
 def endless_format(name: str) -> Endless | None:

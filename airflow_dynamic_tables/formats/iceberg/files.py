@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import compress
 from operator import not_
 
@@ -10,6 +11,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _ManifestMergeManager
 from pyiceberg.typedef import EMPTY_DICT
@@ -48,6 +50,8 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         metadata = self._transaction.table_metadata
         snapshot = metadata.current_snapshot()
         manifests = [manifest for manifest in snapshot.manifests(self._io) if _is_live(manifest)] if snapshot else []
+        if self._planned.is_whole:  # what deletes rows of files that go has nothing to delete any more
+            manifests = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
         if self._planned.is_empty:
             self._kept = manifests
             return
@@ -93,6 +97,10 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
                 writer.existing(entry)
         return writer.to_manifest_file()
 
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        gone = _gone(self._transaction.table_metadata, _TOTALS_OF_DELETES) if self._planned.is_whole else {}
+        return super()._summary({**snapshot_properties, **gone})
+
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         properties = self._transaction.table_metadata.properties
         keys = TableProperties
@@ -103,13 +111,17 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         return [*merging.merge_manifests(data), *(manifest for manifest in manifests if manifest not in data)]
 
 
-_TOTALS = {
-    "total-data-files": "deleted-data-files",
+_TOTALS_OF_DELETES = {
     "total-delete-files": "removed-delete-files",
-    "total-records": "deleted-records",
-    "total-files-size": "removed-files-size",
     "total-position-deletes": "removed-position-deletes",
     "total-equality-deletes": "removed-equality-deletes",
+}
+
+_TOTALS = {
+    **_TOTALS_OF_DELETES,
+    "total-data-files": "deleted-data-files",
+    "total-records": "deleted-records",
+    "total-files-size": "removed-files-size",
 }
 """What the summary of a snapshot says of all its files, and how the next one says that they are gone."""
 
@@ -130,10 +142,14 @@ class AllFiles(InOrder["AllFiles"]):
         return []
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        before = self._transaction.table_metadata.current_snapshot()
-        told = before.summary.additional_properties if before is not None and before.summary is not None else {}
-        gone = {gone: told[total] for total, gone in _TOTALS.items() if told.get(total, "0") != "0"}
-        return super()._summary({**snapshot_properties, **gone})
+        return super()._summary({**snapshot_properties, **_gone(self._transaction.table_metadata, _TOTALS)})
+
+
+def _gone(metadata: TableMetadata, totals: Mapping[str, str]) -> dict[str, str]:
+    """What the summary of a snapshot says is gone, when nothing is left of some totals of the one before."""
+    before = metadata.current_snapshot()
+    told = before.summary.additional_properties if before is not None and before.summary is not None else {}
+    return {gone: told[total] for total, gone in totals.items() if told.get(total, "0") != "0"}
 
 
 def _is_live(manifest: ManifestFile) -> bool:

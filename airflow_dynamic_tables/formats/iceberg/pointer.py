@@ -37,6 +37,27 @@ _REFUSED = (AuthorizationExpiredError, BadRequestError, ForbiddenError, Unauthor
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
+_WRITTEN = 2
+"""The latest format version that PyIceberg writes."""
+
+
+def is_writable(table: Table) -> bool:
+    """Whether PyIceberg can write into a table, and not only read it."""
+    return table.format_version <= _WRITTEN
+
+
+def check_writable(table: Table, path: ObjectPath) -> None:
+    """Check that PyIceberg can write into a table.
+
+    :raises CommitRejectedError: when it can only read it.
+    """
+    if not is_writable(table):
+        raise CommitRejectedError(
+            f"{path} has Iceberg's format version {table.format_version}, which another engine gave it: it can be read as a "
+            f"source, but commits here write versions up to {_WRITTEN}, and no table goes back. Drop it and refresh it again."
+        )
+
+
 def swap(transaction: Transaction, path: ObjectPath) -> Table | None:
     """Publish a transaction; ``None`` when somebody else was first.
 

@@ -17,15 +17,22 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.deletions.positions import delete_files, why_unknown
 from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
 from airflow_dynamic_tables.formats.news import News, why_another
 
 
 def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[str, Any]]:
-    """The first rows of a version, ``None`` for the current one."""
+    """The first rows of a version, ``None`` for the current one.
+
+    :raises UnsupportedError: when PyIceberg does not know which rows others have deleted.
+    """
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if why := why_unknown(delete_files(table, snapshot)):
+        raise UnsupportedError(f"The table {why}, so its rows cannot be shown; read it by that engine, or let it rewrite them.")
     scan = table.scan(snapshot_id=snapshot_id, limit=rows)
     schema = scan.projection()
     if any(_loses_nulls(field.field_type) for field in schema.fields):
@@ -67,6 +74,8 @@ def news(source: Source, store: IcebergStore, view: str, since: SourceState | No
     if table is None or tables.is_new(table) or table.current_snapshot() is None:
         raise TableNotFoundError(f"Table {path} in catalog {store.catalog} does not exist or has no version yet.")
     content = tables.content(table, path)
+    if content.parts:
+        raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
     state = tables.state(table)
     files: Sequence[str] = content.files
     if since is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -15,12 +15,13 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
-from airflow_dynamic_tables.clients.iceberg.content import data_files, partition
+from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, partition
 from airflow_dynamic_tables.clients.iceberg.keys import keys_of
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
@@ -29,6 +30,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Unsupport
 from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
+from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows, live_rows
 
 LATEST = "dynamic-tables.latest"
 """Property of a table with what the summary of its latest version says."""
@@ -187,11 +189,21 @@ def _time(milliseconds: int) -> datetime:
 
 
 def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
-    """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none."""
+    """Rows by partition, as the manifests of the current snapshot say; ``None`` when there is none, or nobody knows."""
     if table is None or is_new(table) or table.current_snapshot() is None:
         return None
+    deleted: Mapping[str, tuple[int, ...]] = {}
+    if has_delete_files(table):
+        live = live_rows(table)
+        if isinstance(live, str):
+            return None
+        deleted = live.deleted
     schema = table.schema()
-    return RowCounts.of(((partition(file, spec, schema), file.record_count) for file, spec in data_files(table)), asked)
+    counted = (
+        (partition(file, spec, schema), file.record_count - len(deleted.get(file.file_path, ())))
+        for file, spec in data_files(table)
+    )
+    return RowCounts.of(counted, asked)
 
 
 def snapshot_id(table: Table) -> str:
@@ -223,16 +235,32 @@ def content(table: Table, path: ObjectPath) -> TableContent:
     """
     if why := unreadable_by_name(table):
         raise _needs_runtime(path, why)
-    tasks = list(table.scan().plan_files())
-    if any(task.delete_files for task in tasks):
-        raise _needs_runtime(path, "holds delete files")
-    if any(task.file.file_format != FileFormat.PARQUET for task in tasks):
+    live = live_rows(table)
+    if isinstance(live, str):
+        raise _needs_runtime(path, live)
+    if any(file.file_format != FileFormat.PARQUET for file in live.files):
         raise _needs_runtime(path, "holds files that are not Parquet")
-    files = tuple(sorted(task.file.file_path for task in tasks))
-    # Nobody rewrites a data file in place, so its name and size say what it holds.
-    listed = ((_partition(table, task.file), (task.file.file_path, {"size": task.file.file_size_in_bytes})) for task in tasks)
+    files = tuple(sorted(file.file_path for file in live.files))
     schema = spark_ddl(columns_of(table.schema()))
-    return TableContent(snapshot_id(table), files, schema, state=state(table, lasting_fingerprints(listed)))
+    there = state(table, lasting_fingerprints(_listed(table, live)))
+    return TableContent(snapshot_id(table), files, schema, parts=_parts(files, live), state=there)
+
+
+def _listed(table: Table, live: LiveRows) -> Iterator[tuple[dict[str, str | None], tuple[str, Mapping[str, object]]]]:
+    """What fingerprints are made of: nobody rewrites a data file in place, so its name and size say what it holds."""
+    for file in live.files:
+        yield _partition(table, file), (file.file_path, {"size": file.file_size_in_bytes})
+        if rows := live.deleted.get(file.file_path):
+            yield _partition(table, file), (f"{file.file_path} without {rows}", {"size": len(rows)})
+
+
+def _parts(files: Sequence[str], live: LiveRows) -> tuple[SourcePart, ...]:
+    """The files that are read as they are, and each of the others by itself; none when all are as they are."""
+    if not live.deleted:
+        return ()
+    whole = tuple(file for file in files if file not in live.deleted)
+    others = (SourcePart((file,), deleted=live.deleted[file]) for file in files if file in live.deleted)
+    return (*((SourcePart(whole),) if whole else ()), *others)
 
 
 def state(table: Table, partitions: Mapping[str, str] | None = None) -> SourceState:

@@ -44,7 +44,7 @@ from airflow_dynamic_tables.formats.iceberg import compacting
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
-from airflow_dynamic_tables.formats.iceberg.pointer import load_or_make, preparing, swap
+from airflow_dynamic_tables.formats.iceberg.pointer import check_writable, is_writable, load_or_make, preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
 from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
@@ -60,7 +60,9 @@ class IcebergStagedTable(StagedTable):
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`; makes the table when there is none."""
-        return self._folder(load_or_make(self._store, self._path))
+        table = load_or_make(self._store, self._path)
+        check_writable(table, self._path)
+        return self._folder(table)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
@@ -92,6 +94,7 @@ class IcebergStagedTable(StagedTable):
                 raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
             if version := tables.find(table, self._token):
                 return version
+            check_writable(table, self._path)
             with preparing(self._path):
                 transaction = change(table)
             before_publish()
@@ -117,7 +120,7 @@ class IcebergStagedTable(StagedTable):
         table = tables.load(self._store, self._path)
         if table is None:
             return True  # a commit makes no table
-        if tables.find(table, self._token):
+        if tables.find(table, self._token) or not is_writable(table):  # what another engine upgraded, no commit fits
             return True
         transaction = Changes(table)
         with preparing(self._path):

@@ -1,0 +1,1 @@
+"""Rows that other engines deleted without writing their data files anew."""
