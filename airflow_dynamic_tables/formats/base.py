@@ -124,8 +124,7 @@ class StagedTable(ABC):
         every attempt; what it raises ends the commit. A commit that landed before returns its version again.
 
         :raises StageRejectedError: when the stage is not what the result says, or its schema is illegal.
-        :raises CommitRejectedError: when it surely did not land, above all because the table is not where the batch of a stream
-            follows.
+        :raises CommitRejectedError: when it surely did not land, such as when the table is not where a stream's batch follows.
         :raises CommitUnknownError: when nobody knows.
         :raises UnsupportedError: when it is of a stream, and this format cannot add rows in one step.
         """
@@ -273,8 +272,7 @@ class LakeTable(ABC):
     ) -> int:
         """Forget versions that are due; no file is deleted yet. Formats that keep one version have nothing to do.
 
-        :param pinned: called after the table was read; gives tokens and snapshots of versions that stay in any case, and with
-            each the newer ones.
+        :param pinned: called after the table was read; gives tokens and snapshots of versions that stay, with all newer ones.
         :param least: nothing is forgotten while fewer snapshots are due.
         :return: how many snapshots are gone.
         """
