@@ -53,9 +53,8 @@ class TableContent:
     """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
 
     ``format`` is that of the files. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
-    has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too.
-    With ``table``, Spark reads the snapshot by that name instead, through a catalog of its own. ``state`` is what the table is
-    like, for a refresh to come.
+    has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too. With
+    ``table``, Spark reads the snapshot by that name, by a library of its own. ``state`` is what a refresh to come compares.
     """
 
     snapshot: str
@@ -180,9 +179,8 @@ class LakeTable(ABC):
     """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
-    of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as the
-    batches of a stream do. With a ``library``, a Spark that has it in ``spark.sql.extensions`` reads a table that its files alone
-    do not tell; without one, a Spark that has the catalog does.
+    of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as batches
+    of a stream do. ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
     """
 
     is_atomic: ClassVar[bool] = True
