@@ -13,6 +13,7 @@ from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_ho
 from airflow_dynamic_tables.clients.postgres.names import TableName
 from airflow_dynamic_tables.clients.postgres.own_tables import (
     forget_commits,
+    is_made_here,
     latest_snapshot,
     make_own_tables,
     rename_commits,
@@ -110,7 +111,7 @@ class JdbcTables:
             Entries(opened).rename(name, renamed)
 
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
-        """See :meth:`ReadableWritableCatalog.drop_table`; the rows go with the table.
+        """See :meth:`ReadableWritableCatalog.drop_table`; the rows go with the table, unless somebody else made it anew.
 
         :raises CatalogError: when something depends on it, whose name it says.
         """
@@ -126,8 +127,8 @@ class JdbcTables:
                         return
                     raise no_table(self.catalog, path)
                 lock_commits(opened, name)
-                if latest_snapshot(opened, name) is not None:  # or somebody else made it meanwhile
-                    opened.run(f"DROP TABLE IF EXISTS {name.quoted}")
+                if is_made_here(opened, name):
+                    opened.run(f"DROP TABLE {name.quoted}")
                 forget_commits(opened, name)
                 Entries(opened).remove(name)
         except PostgresError as error:

@@ -74,6 +74,16 @@ def latest_snapshot(database: OpenDatabase, table: TableName) -> str | None:
     return next((row.snapshot for row in database.rows(query)), None)
 
 
+def is_made_here(database: OpenDatabase, table: TableName) -> bool:
+    """Whether the table of a name is the one that the latest commit left, and not one that somebody made since."""
+    if not is_there(database, table.schema, COMMITS):
+        return False
+    whose = f"table_name = {literal(table.table)} AND number IS NOT NULL"
+    latest = f"SELECT (value ->> 'oid')::bigint AS oid FROM {table.commits} WHERE {whose} ORDER BY id DESC LIMIT 1"
+    (found,) = database.rows(f"SELECT ({latest}) = to_regclass({literal(table.quoted)})::oid::bigint AS made")
+    return bool(found.made)
+
+
 def forget_commits(database: OpenDatabase, table: TableName) -> None:
     """Forget all versions of a table that is gone."""
     database.run(f"DELETE FROM {table.commits} WHERE table_name = {literal(table.table)}")

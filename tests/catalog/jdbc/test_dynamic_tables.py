@@ -263,3 +263,15 @@ def test_a_table_that_somebody_else_made_is_not_replaced(
         run(workspace, request(tmp_path, schema, "daily"), job(tables_url, []))
     with psycopg.connect(tables_url) as connection:
         assert connection.execute(f"SELECT x FROM {schema}.daily".encode()).fetchall() == [(7,)]
+
+
+def test_a_table_that_somebody_else_made_anew_is_not_dropped(
+    workspace: Workspace, schema: str, tables_url: str, tmp_path: Path
+) -> None:
+    first = request(tmp_path, schema, "daily")
+    run(workspace, first, job(tables_url, []))
+    execute(tables_url, f"DROP TABLE {schema}.daily", f"CREATE TABLE {schema}.daily AS SELECT 7 AS x")
+    drop(workspace, first.table.identifier)
+    assert not workspace.catalog("pg").list_dynamic_tables("tables").count(f"{schema}.daily")
+    with psycopg.connect(tables_url) as connection:
+        assert connection.execute(f"SELECT x FROM {schema}.daily".encode()).fetchall() == [(7,)]
