@@ -1,7 +1,7 @@
 """A million rows into a table of PostgreSQL: our stage, counted and known to be there once, against Spark's bare JDBC append.
 
 Needs PostgreSQL and its JDBC driver. Both sides run in one Spark, on the same rows, into tables of the same server;
-``BENCH_ROWS`` and ``BENCH_ROUNDS`` change how many.
+``BENCH_ROWS`` and ``BENCH_ROUNDS`` change how many. CPU of Java and of the server is measured, too, for a machine that is shared.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import psycopg
 from pyspark.sql import SparkSession
 
@@ -22,7 +26,7 @@ from measure import compare, interleave
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.sinks.sink import Sink
 from tests.support.jobs import make_plan, refresh
-from tests.support.postgres import DRIVER, postgres_binaries, running_postgres
+from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
@@ -52,11 +56,13 @@ def main() -> None:
         try:
             _ours(spark, plan)  # Java is warm for both
             _bare(spark, url, query, "bare", {})
+            cpu = CpuOf(spark, server)
+            tuning = {"batchsize": "10000", "reWriteBatchedInserts": "true"}
             measured = interleave(
                 ROUNDS,
-                ours=lambda: _ours(spark, plan),
-                bare=lambda: _bare(spark, url, query, "bare", {}),
-                tuned=lambda: _bare(spark, url, query, "tuned", {"batchsize": "10000", "reWriteBatchedInserts": "true"}),
+                ours=lambda: cpu.counted("ours", lambda: _ours(spark, plan)),
+                bare=lambda: cpu.counted("bare", lambda: _bare(spark, url, query, "bare", {})),
+                tuned=lambda: cpu.counted("tuned", lambda: _bare(spark, url, query, "tuned", tuning)),
             )
         finally:
             spark.stop()
@@ -68,6 +74,34 @@ def main() -> None:
             sys.exit(f"not all rows are there: {counted}")
     compare(f"{ROWS} rows staged in PostgreSQL", measured["ours"], measured["bare"], "Spark's bare JDBC append", 1.15)
     compare("the same", measured["ours"], measured["tuned"], "that with the driver told to rewrite batches")
+    compare("CPU of it", cpu.seconds["ours"], cpu.seconds["bare"], "Spark's bare JDBC append", 1.15)
+    compare("CPU of it", cpu.seconds["ours"], cpu.seconds["tuned"], "that with the driver told to rewrite batches")
+
+
+class CpuOf:
+    """Seconds of CPU that Java and the server take for the sides."""
+
+    def __init__(self, spark: SparkSession, server: PostgresServer) -> None:
+        postmaster = int((server.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        gateway: Any = spark.sparkContext._gateway
+        self._roots = [psutil.Process(gateway.proc.pid), psutil.Process(postmaster)]
+        self.seconds: dict[str, list[float]] = {"ours": [], "bare": [], "tuned": []}
+
+    def counted(self, side: str, work: Callable[[], float]) -> float:
+        """Do some work, and count its CPU for a side."""
+        before = self._now()
+        took = work()
+        self.seconds[side].append(self._now() - before)
+        return took
+
+    def _now(self) -> float:
+        """Of all that run, and of those that ended and were waited for."""
+        total = 0.0
+        for process in [*self._roots, *(child for root in self._roots for child in root.children(recursive=True))]:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+        return total
 
 
 def _ours(spark: SparkSession, plan: RefreshPlan) -> float:
