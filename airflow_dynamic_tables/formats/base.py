@@ -179,8 +179,8 @@ class LakeTable(ABC):
     """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
-    of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as batches
-    of a stream do. ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
+    of a commit; then somebody has to say ``atomicity: none``. ``can_add`` is True when a commit can add rows in one step, as
+    streams do. ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
     """
 
     is_atomic: ClassVar[bool] = True
