@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.values import (
@@ -22,6 +23,9 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedErr
 
 class ReadableWritableCatalog(ReadableCatalog):
     """A catalog that can also be changed."""
+
+    renames_drafts: ClassVar[bool] = False
+    """Whether a rename is one step that no other rename or new table of the name comes between, so that it can make a table."""
 
     @abstractmethod
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:

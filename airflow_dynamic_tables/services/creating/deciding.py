@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, sink_formats
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, sink_formats
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -53,11 +53,13 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     if entry is not None:
         _check_replaceable(identifier, entry, wanted.purpose)
     table_format = _format(wanted, entry)
+    catalog = workspace.catalog(identifier.catalog)
     table = workspace.table(identifier, table_format)
-    if not table.is_atomic:
+    traits = FORMATS[table_format]
+    if not table.is_atomic or traits.in_server or traits.placed_by_entry or not catalog.renames_drafts:
         raise UnsupportedError(
             f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
-            f"see a part of it; use {DEFAULT_FORMAT}."
+            f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.renames_drafts else ' in another catalog'}."
         )
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
