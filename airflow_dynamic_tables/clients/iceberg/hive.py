@@ -6,12 +6,13 @@ without its locks, and it keeps a renaming from undoing a commit, too.
 
 from __future__ import annotations
 
+from threading import local
 from typing import Any
 
 from hive_metastore.ThriftHiveMetastore import Client
-from hive_metastore.ttypes import EnvironmentContext, LockResponse, LockState, MetaException, Table
+from hive_metastore.ttypes import EnvironmentContext, InvalidOperationException, LockResponse, LockState, MetaException, Table
 from pyiceberg.catalog.hive import HIVE_KERBEROS_AUTH, HIVE_KERBEROS_SERVICE_NAME, HiveCatalog, _HiveClient
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.utils.properties import property_as_bool
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport import TTransport
@@ -21,6 +22,11 @@ _SECONDS = 120
 
 _COMPARISON_FAILED = "The table has been modified"
 """What the metastore says when an expected parameter has another value."""
+
+_TYPES_STAY = "have types incompatible with the existing columns"
+"""What it says when the type of the column in some place changes, whatever Iceberg thinks of that."""
+
+_TYPES_TODO = "set hive.metastore.disallow.incompatible.col.type.changes to false in the metastore"
 
 _NO_LOCK = LockResponse(lockid=0, state=LockState.ACQUIRED)
 
@@ -39,18 +45,30 @@ class PatientMetastore(HiveCatalog):
 
 
 class _Connection(_HiveClient):
+    """Every use has a socket of its own: PyIceberg's one socket breaks when threads share it, or one use is within another."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._opened = local()
+
+    def __enter__(self) -> Client:
+        transport = self._init_thrift_transport()
+        transport.open()
+        self._opened.transports = [*getattr(self._opened, "transports", ()), transport]
+        client = _Comparing(TBinaryProtocol(transport))
+        if self._ugi:
+            client.set_ugi(*self._ugi)
+        return client
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.transports.pop().close()
+
     def _init_thrift_transport(self) -> TTransport:
         transport = super()._init_thrift_transport()
         # The socket is a private part of either of Thrift's transports.
         socket = getattr(transport, "_TBufferedTransport__trans", None) or transport._trans
         socket.setTimeout(_SECONDS * 1000)
         return transport
-
-    def _client(self) -> Client:
-        client = _Comparing(TBinaryProtocol(self._transport))
-        if self._ugi:
-            client.set_ugi(*self._ugi)
-        return client
 
 
 class _Comparing(Client):  # type: ignore[misc]  # Thrift's code has no types
@@ -72,6 +90,10 @@ class _Comparing(Client):  # type: ignore[misc]  # Thrift's code has no types
         context = EnvironmentContext({**environment_context.properties, **comparison})
         try:
             super().alter_table_with_environment_context(dbname, tbl_name, new_tbl, context)
+        except InvalidOperationException as error:
+            if _TYPES_STAY in str(error.message):
+                raise BadRequestError(f"{error.message}; {_TYPES_TODO}") from error
+            raise
         except MetaException as error:
             if _COMPARISON_FAILED in str(error.message):
                 raise CommitFailedException(f"Table {dbname}.{tbl_name} was changed by somebody else meanwhile.") from error

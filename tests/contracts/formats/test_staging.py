@@ -203,6 +203,8 @@ def test_a_first_commit_is_fenced_off(bench: Bench) -> None:
 
 @pytest.mark.parametrize("first", [True, False], ids=["making the table", "changing it"])
 def test_racing_commits_of_other_partitions_all_land(bench: Bench, first: bool) -> None:
+    if not bench.compares:
+        pytest.skip("this server lets the last writer win")
     days = ["1", "2", "3", "4"]
     if not first:
         bench.refresh({"0": [0]}, "0")

@@ -18,7 +18,7 @@ _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "rest": [],
     "sql": [pytest.mark.long],
     "postgres": [pytest.mark.postgres, pytest.mark.long],
-    "hive": [pytest.mark.metastore, pytest.mark.long],
+    "hive": [pytest.mark.metastore, pytest.mark.postgres, pytest.mark.long],
     "glue": [pytest.mark.long],
 }
 """The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them."""
@@ -38,7 +38,7 @@ def iceberg_server(kind: str, folder: Path, request: pytest.FixtureRequest) -> I
         rest.empty()
         yield Server(name, "rest", {"uri": rest.uri, **warehouse})
     elif kind == "hive":
-        metastore = request.getfixturevalue("hive_metastore")
+        metastore = request.getfixturevalue("hive_metastore_on_postgres")  # which lets columns have any types
         with closing(empty_hive_catalog(name, metastore)):
             yield Server(name, "hive", {"uri": metastore.uri, **warehouse})
     elif kind == "glue":

@@ -49,6 +49,8 @@ class Bench:
     """Whether it has."""
     has_files: bool = True
     """Whether its rows are in files that everybody can read."""
+    compares: bool = True
+    """Whether its server compares what it swaps; Moto's Glue does not, as Glue does."""
     names: ObjectPath = field(default_factory=lambda: ObjectPath("Säle.1", 'Rev "x"/y'))
     """As odd as names may be there."""
     planned: dict[str, PartitionSet] = field(default_factory=dict)
