@@ -44,6 +44,7 @@ GROUPS = {
     ),
     "jvm": (
         "tests/catalog/hive/",
+        "tests/catalog/iceberg/test_metastores.py",
         "tests/cli/test_query_tests.py",
         "tests/clients/metastore/",
         "tests/clients/test_spark_parser.py",

@@ -33,6 +33,6 @@ def test_a_metastore_that_keeps_types_refuses_a_commit_and_says_what_to_set(
         bench.refresh({"1": [1]})
         with ThreadPoolExecutor(4) as threads:  # of which each has a connection
             assert [*threads.map(lambda _: catalog.list_tables("sales"), range(8))] == [["revenue"]] * 8
-        with pytest.raises(CommitRejectedError, match="set hive.metastore.disallow.incompatible.col.type.changes to false"):
+        with pytest.raises(CommitRejectedError, match=r"set hive\.metastore\.disallow\..*changes to false"):
             bench.rebuild({"1": [7]}, Column("n", "bigint"), Column("ds", "string"))
         assert bench.rows() == {"1": [1]}
