@@ -38,6 +38,7 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     params=[
         "toy/folder",
         "iceberg/sqlite",
+        pytest.param("iceberg/hidden", marks=pytest.mark.long),
         "delta/sqlite",
         pytest.param("delta/derby", marks=pytest.mark.metastore),
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
@@ -76,7 +77,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     database = Database(url)
     catalog = SqlCatalog("lake", database, f"file://{tmp_path}/warehouse")
     catalog.open()
-    yield Bench(catalog.stores()[0])
+    hidden = ("ds", "bucket(4, ds)", "truncate(2, ds)")
+    yield Bench(catalog.stores()[0], partition_keys=hidden if request.param == "iceberg/hidden" else ("ds",))
     catalog.close()
 
 

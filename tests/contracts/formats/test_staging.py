@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -252,7 +253,7 @@ def test_rows_of_a_partition_that_was_not_planned_are_refused(bench: Bench) -> N
     result = bench.write(staged, {"1": [1], "2": [2]})
     with pytest.raises(StageRejectedError, match="partition ds=2, which was not planned"):
         bench.commit(staged, result)
-    with pytest.raises(StageRejectedError, match="is of partition ds=2, which was not planned"):
+    with pytest.raises(StageRejectedError, match=r"is of partition ds=2.*, which was not planned"):
         bench.commit(staged, replace(result, partitions=({"ds": "1"},)))
     assert bench.table.current() is None
 
@@ -339,15 +340,16 @@ def test_the_layout_is_that_of_the_last_commit(bench: Bench) -> None:
     bench.refresh({"1": [1]}, "1")
     layout = bench.table.layout()
     assert layout is not None
-    assert layout.partition_keys == ("ds",)
+    assert layout.partition_keys == bench.partition_keys
     assert {(column.name, column.type) for column in layout.columns} == {("ds", "string"), ("n", "bigint")}
     layout.evolved(COLUMNS)
 
 
 def test_other_partition_keys_are_refused(bench: Bench) -> None:
     bench.refresh({"1": [1]}, "1")
+    keys = ", ".join(bench.partition_keys)
     bench.partition_keys = ()
-    with pytest.raises(StageRejectedError, match=r"is partitioned by \(ds\), its definition now by \(\)"):
+    with pytest.raises(StageRejectedError, match=re.escape(f"is partitioned by ({keys}), its definition now by ()")):
         bench.refresh({"1": [2]})
 
 
@@ -386,7 +388,7 @@ def test_what_changed_between_two_versions_can_be_told(bench: Bench) -> None:
     assert after is not None
     assert before.version != after.version
     assert (before.identity, before.location, before.schema) == (after.identity, after.location, after.schema)
-    old, new = dict(before.partitions or {}), dict(after.partitions or {})
+    old, new = ({name.partition("/")[0]: told for name, told in (state.partitions or {}).items()} for state in (before, after))
     assert (set(old), set(new)) == ({"ds=1", "ds=2", "ds=3"}, {"ds=1", "ds=2", "ds=4"})
     assert (old["ds=1"] == new["ds=1"], old["ds=2"] == new["ds=2"]) == (True, False)
 
