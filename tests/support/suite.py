@@ -66,6 +66,7 @@ GROUPS = {
         "tests/runners/local/",
         "tests/scripts/",
         "tests/services/changing/test_hive_",
+        "tests/services/creating/test_hive.py",
         "tests/services/continuous/test_hive_",
         "tests/services/deployments/test_hive_",
         "tests/services/continuous/streams/test_strategy.py",
