@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.catalog.values import (
@@ -24,7 +23,7 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedErr
 class ReadableWritableCatalog(ReadableCatalog):
     """A catalog that can also be changed."""
 
-    renames_drafts: ClassVar[bool] = False
+    renames_drafts: bool = False
     """Whether a rename is one step that no other rename or new table of the name comes between, so that it can make a table."""
 
     @abstractmethod

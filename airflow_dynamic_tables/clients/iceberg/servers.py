@@ -39,7 +39,8 @@ class Kind:
     ``place`` is ``module:function or class`` that makes a client of a name and properties; it is imported on use. ``schemes`` are
     what its ``uri`` begins with, none when it has none, and ``example`` is one. ``extra`` is the extra of this package that it
     needs. One that ``folds_names`` takes lower-case letters, digits and underscores. ``comment`` is the property of a namespace
-    that is its comment, which never changes where the catalog ``keeps_comments``.
+    that is its comment, which never changes where the catalog ``keeps_comments``. One that ``renames_at_once`` has a table by one
+    name or the other, never by both.
     """
 
     place: str
@@ -48,6 +49,7 @@ class Kind:
     folds_names: bool = False
     comment: str = "comment"
     keeps_comments: bool = False
+    renames_at_once: bool = True
     example: str = ""
 
     def load(self) -> Callable[..., Catalog]:
@@ -77,7 +79,9 @@ KINDS: Mapping[str, Kind] = {
         keeps_comments=True,
         example="thrift://metastore:9083",
     ),
-    "glue": Kind("pyiceberg.catalog.glue:GlueCatalog", extra="glue", folds_names=True, comment="Description"),
+    "glue": Kind(
+        "pyiceberg.catalog.glue:GlueCatalog", extra="glue", folds_names=True, comment="Description", renames_at_once=False
+    ),
     "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
 }
 """The kinds by PyIceberg's names of them."""
