@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.clients.files import exists, read_text
 from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE, RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -43,6 +43,9 @@ def read_result(planned: RefreshPlan) -> RefreshResult:
     try:
         return RefreshResult.from_json(read_text(planned.result_location))
     except FileNotFoundError as error:
+        if not exists(planned.stage):  # with the plan that was there
+            gone = f"The stage of {planned.identifier} is gone ({planned.stage}): somebody deleted it while the job ran"
+            raise StageRejectedError(f"{gone}; nothing was committed, so refresh again.") from error
         raise StageRejectedError(f"The job of {planned.identifier} ended without a result; nothing was committed.") from error
     except _DAMAGED as error:
         raise StageRejectedError(f"{what} is damaged: {error}; nothing was committed, so refresh again.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import SchemaEvolutionError
+from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 from airflow_dynamic_tables.services.changing.dropping import drop
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
@@ -72,6 +74,17 @@ def test_what_is_made_anew_has_nothing_of_what_was_dropped(workspace: Workspace,
     assert workspace.dynamic_table(NUMBERS).columns == ()
     assert refresh(workspace, tmp_path, "t2", 5).number == 1
     assert rows(workspace) == [5]
+
+
+def test_a_folder_that_somebody_deletes_while_the_job_runs_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    def vandalised(plan: RefreshPlan) -> None:
+        write_numbers(plan)
+        shutil.rmtree(plan.stage.removeprefix("file://").partition("/_stages/")[0])
+
+    with pytest.raises(StageRejectedError, match=r"The stage of lake.sales.numbers is gone \(file:.*somebody deleted it while"):
+        run(workspace, request(tmp_path, "t1"), vandalised)
+    assert refresh(workspace, tmp_path, "t2", 3).number == 1
+    assert rows(workspace) == [3]
 
 
 def test_another_format_is_refused_once_there_are_rows(workspace: Workspace, tmp_path: Path) -> None:
