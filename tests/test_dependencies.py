@@ -22,6 +22,7 @@ BROUGHT_BY = {
     "hive_metastore": "pyiceberg",
     "py4j": "pyspark",
     "pyarrow": "pyiceberg",
+    "requests": "pyiceberg",
     "thrift": "pyiceberg",
     "pydantic_core": "pydantic",
     "starlette": "fastapi",

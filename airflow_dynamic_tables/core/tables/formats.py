@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-
-
-class Support(Enum):
-    """Whether this release can do something."""
-
-    NO = "no"
-    PLANNED = "planned"
-    YES = "yes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +42,8 @@ class TableFormat:
     """
 
     name: str
-    sink: Support = Support.NO
-    source: Support = Support.NO
+    sink: bool = False
+    source: bool = False
     file_format: str = ""
     keys_in_files: bool = False
     has_path: bool = False
@@ -115,31 +106,31 @@ VIEW = "view"
 FORMATS = {
     table_format.name: table_format
     for table_format in (
-        TableFormat("parquet", Support.YES, Support.YES, file_format="parquet", has_path=True, counts_rows=True),
-        TableFormat("orc", Support.YES, Support.YES, file_format="orc", has_path=True, counts_rows=True),
-        TableFormat("csv", source=Support.YES, file_format="csv", has_path=True),
-        TableFormat("json", source=Support.YES, file_format="json", has_path=True),
+        TableFormat("parquet", sink=True, source=True, file_format="parquet", has_path=True, counts_rows=True),
+        TableFormat("orc", sink=True, source=True, file_format="orc", has_path=True, counts_rows=True),
+        TableFormat("csv", source=True, file_format="csv", has_path=True),
+        TableFormat("json", source=True, file_format="json", has_path=True),
         TableFormat(
-            DEFAULT_FORMAT, Support.YES, Support.YES, file_format="parquet", keys_in_files=True, has_history=True, hides_keys=True
+            DEFAULT_FORMAT, sink=True, source=True, file_format="parquet", keys_in_files=True, has_history=True, hides_keys=True
         ),
-        TableFormat("hive", source=Support.YES, has_columns=False, lists_partitions=True),
+        TableFormat("hive", source=True, has_columns=False, lists_partitions=True),
         TableFormat(
             "jdbc",
-            Support.YES,
-            Support.YES,
+            sink=True,
+            source=True,
             file_format="parquet",
             keys_in_files=True,
             in_server=True,
             counts_rows=True,
             options_of_others=_SERVER_OPTIONS,
         ),
-        TableFormat("kafka", source=Support.YES, has_columns=False, endless=_TOPIC),
-        TableFormat("rate", source=Support.YES, has_columns=False, endless=_TICKS),
-        TableFormat(VIEW, source=Support.YES),
+        TableFormat("kafka", source=True, has_columns=False, endless=_TOPIC),
+        TableFormat("rate", source=True, has_columns=False, endless=_TICKS),
+        TableFormat(VIEW, source=True),
         TableFormat(
             "delta",
-            sink=Support.YES,
-            source=Support.YES,
+            sink=True,
+            source=True,
             file_format="parquet",
             has_path=True,
             has_columns=False,
@@ -153,14 +144,14 @@ FORMATS = {
 """Every format by its name. Whoever adds one adds a line here and one to the registry of ``formats``."""
 
 
-def sink_formats(support: Support = Support.YES) -> tuple[str, ...]:
+def sink_formats() -> tuple[str, ...]:
     """Names of the formats that dynamic tables may have, the default one first."""
-    return tuple(sorted(_names(lambda traits: traits.sink is support), key=lambda name: name != DEFAULT_FORMAT))
+    return tuple(sorted(_names(lambda traits: traits.sink), key=lambda name: name != DEFAULT_FORMAT))
 
 
-def source_formats(support: Support = Support.YES) -> tuple[str, ...]:
+def source_formats() -> tuple[str, ...]:
     """Names of the formats that tables may have which nobody here refreshes."""
-    return _names(lambda traits: traits.source is support)
+    return _names(lambda traits: traits.source)
 
 
 def hiding_formats() -> tuple[str, ...]:

@@ -17,13 +17,11 @@ def _text(value: object) -> object:
     return value.text if isinstance(value, Flag) else value
 
 
-def one_of(value: str, what: str, legal: Iterable[str], planned: Iterable[str] = ()) -> str:
+def one_of(value: str, what: str, legal: Iterable[str]) -> str:
     """The value, when it is legal.
 
-    :raises ValueError: when it is not; says what is, and whether it will be.
+    :raises ValueError: when it is not; says what is.
     """
-    if value in planned:
-        raise ValueError(f"{what} {value!r} is not supported yet; use {' | '.join(legal)}")
     if value not in legal:
         raise UnknownValueError(f"{value!r} is no {what}; use {' | '.join(legal)}", value, lambda: legal)
     return value

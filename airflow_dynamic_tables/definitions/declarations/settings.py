@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.tables.formats import Support, sink_formats
+from airflow_dynamic_tables.core.tables.formats import sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
 from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration, Truth
 from airflow_dynamic_tables.definitions.declarations.base import (
@@ -241,7 +241,7 @@ class Settings(AirflowDeclaration):
     @field_validator("format")
     @classmethod
     def _check_format(cls, value: str | None) -> str | None:
-        return value and one_of(value, "table format", sink_formats(), sink_formats(Support.PLANNED))
+        return value and one_of(value, "table format", sink_formats())
 
     @field_validator("atomicity")
     @classmethod

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
-from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, Support, source_formats
+from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, source_formats
 from airflow_dynamic_tables.core.tables.type_parsing import check_columns
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -109,7 +109,7 @@ class SourceDeclaration(Declaration):
     @field_validator("format")
     @classmethod
     def _check_format(cls, value: str) -> str:
-        return one_of(value, "source format", source_formats(), source_formats(Support.PLANNED))
+        return one_of(value, "source format", source_formats())
 
     @field_validator("watermark", mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.formats import FORMATS, Support, TableFormat
+from airflow_dynamic_tables.core.tables.formats import FORMATS, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
 from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.hive import hive_bench
@@ -29,7 +29,7 @@ from tests.support.metastore import HiveMetastore
 @pytest.fixture
 def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two lines that a format adds to the registries."""
-    toy = TableFormat("toy", sink=Support.YES, file_format="parquet", keys_in_files=True)
+    toy = TableFormat("toy", sink=True, file_format="parquet", keys_in_files=True)
     monkeypatch.setitem(FORMATS, "toy", toy)
     monkeypatch.setitem(TABLES, ("toy", FolderStore.kind), Module("tests.support.toy_format.table:ToyTable"))
 
