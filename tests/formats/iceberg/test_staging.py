@@ -216,7 +216,7 @@ def test_a_table_that_was_dropped_meanwhile_does_not_come_back(lake: Bench, cata
         lake.commit(staged, result)
     assert not catalog.table_exists(NAME)
     lake.refresh({"2": [2]})
-    with pytest.raises(StageRejectedError, match="which is outside its stage"):
+    with pytest.raises(CommitRejectedError, match=r"sales\.revenue was dropped and made anew"):
         lake.commit(staged, result)
     assert lake.rows() == {"2": [2]}
 
