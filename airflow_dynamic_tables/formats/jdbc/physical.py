@@ -73,7 +73,8 @@ class ServerTable:
     def _equals(self, key: str, value: str | None) -> str:
         if value is None or value == NULL_PARTITION:
             return f"{quote(key)} IS NULL"
-        return f"{quote(key)} = CAST({literal(value)} AS {self.types[key]})"
+        # No cast: it would round a value, or cut it off, to that of another partition when the type has a length or a precision.
+        return f"{quote(key)} = {literal(value)}"
 
 
 def find(database: OpenDatabase, name: TableName) -> ServerTable | None:

@@ -71,6 +71,25 @@ def test_exactly_the_planned_partitions_are_replaced_and_counted(
     assert bench.table.count(PartitionSet.of([{"k": other}])) == RowCounts(replaced=0, held=0, total=2, partitions=1)
 
 
+@pytest.mark.parametrize(
+    ("made", "sparks", "one", "asked"),
+    [
+        ("numeric(10,1)", "decimal(10,2)", "1.3", "1.25"),
+        ("varchar(3)", "string", "abc", "abcd"),
+        ("character(3)", "string", "abc", "abcd"),
+        ("timestamp(0)", "timestamp", "2024-02-29 12:00:01", "2024-02-29 12:00:00.6"),
+    ],
+)
+def test_a_value_that_a_type_cannot_hold_is_of_no_partition(
+    bench: JdbcBench, made: str, sparks: str, one: str, asked: str
+) -> None:
+    bench.partition_keys = ("k",)
+    refresh(bench, "t1", (made, sparks), [(one, 1)])
+    assert bench.table.count(PartitionSet.of([{"k": asked}])) == RowCounts(replaced=0, held=0, total=1, partitions=1)
+    refresh(bench, "t2", (made, sparks), [], asked)
+    assert numbers(bench) == [1]
+
+
 @pytest.mark.parametrize("made", ["text", "varchar(40)", "character(40)"])
 def test_a_text_that_stands_for_null_is_refused(bench: JdbcBench, made: str) -> None:
     bench.partition_keys = ("k",)
