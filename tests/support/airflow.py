@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
+import psycopg
+from psycopg import sql
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import Refresh
@@ -297,6 +299,13 @@ class Stack:
         return until(f"{'/'.join(states)} of {dag_id} {run_id}", look, seconds)
 
 
+def _let_go_of_the_dead(database_url: str) -> None:
+    """A scheduler that is killed within a transaction leaves its connection, and so its locks, to the workers it has forked."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        limit = sql.SQL("ALTER DATABASE {} SET idle_in_transaction_session_timeout = '45s'")
+        connection.execute(limit.format(sql.Identifier(connection.info.dbname)))
+
+
 @contextmanager
 def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
     """Start every component of Airflow on that PostgreSQL database, and stop them with all their children."""
@@ -332,6 +341,7 @@ def running(airflow: Airflow, database_url: str) -> Iterator[Stack]:
     (airflow.home / "config" / "tested_auth_manager.py").write_text(AUTH_MANAGER)
     passwords = {user: secrets.token_hex(16) for user in USERS}
     (airflow.home / "passwords.json").write_text(json.dumps(passwords))
+    _let_go_of_the_dead(database_url)
     airflow.check("db", "migrate")
     airflow.check("dynamic-tables", "db", "upgrade", "--database-url", airflow.state_url)
     components = Components(airflow)
