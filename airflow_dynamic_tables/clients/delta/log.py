@@ -17,7 +17,10 @@ Action = Mapping[str, Mapping[str, Any]]
 """One line of an entry: its kind, such as ``add`` or ``commitInfo``, and what it says."""
 
 _ENTRY = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?parquet")
+"""A checkpoint in one file, one of so many parts, or one that names files with more of it."""
+
+_OF_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 
 FOLDER = "_delta_log"
 """The folder of a table with its log."""
@@ -45,29 +48,28 @@ class DeltaLog:
         """
         names = self._names()
         entries = _numbers(_ENTRY, names)
-        gap = next((entry for entry in reversed(entries) if entry - 1 not in entries), 0)
-        starts = {0, *_numbers(_CHECKPOINT, names)}
+        known = {*entries}
+        gap = next((entry for entry in reversed(entries) if entry - 1 not in known), 0)
+        starts = {0, *_whole_checkpoints(names)}
         start = min((entry for entry in entries if entry >= gap and entry in starts), default=None)
         return [entry for entry in entries if start is not None and entry >= start]
 
-    def is_latest(self, version: int) -> bool:
-        """Whether nothing in the log is of a later version, and no checkpoint stands for this one. As :meth:`versions`."""
-        names = self._names()
-        return max(_numbers(_ENTRY, names), default=-1) <= version and max(_numbers(_CHECKPOINT, names), default=-1) < version
+    def may_be_cut_off(self, version: int) -> bool:
+        """Whether a checkpoint stands for a version, so that its entry may have been taken away. As :meth:`versions`."""
+        return max(_numbers(_OF_CHECKPOINT, self._names()), default=-1) >= version
 
     def checkpoints(self) -> list[int]:
         """The versions that have checkpoints, ascending. As :meth:`versions`."""
-        return sorted(_numbers(_CHECKPOINT, self._names()))
+        return [*_whole_checkpoints(self._names())]
 
     def newest_checkpoint(self) -> list[str]:
         """The files of the newest checkpoint, by their URIs. As :meth:`versions`."""
-        found = [(match[1], name) for name in self._names() if (match := _CHECKPOINT.fullmatch(name))]
-        newest = max((version for version, _ in found), default="")
-        return [f"{self.location}/{FOLDER}/{name}" for version, name in found if version == newest]
+        found = _whole_checkpoints(self._names())
+        return [f"{self.location}/{FOLDER}/{name}" for name in (found[max(found)] if found else ())]
 
     def exists(self) -> bool:
         """Whether there is a log at all; of one that was cleaned up there may be a checkpoint alone. As :meth:`versions`."""
-        return any(_ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in self._names())
+        return any(_ENTRY.fullmatch(name) or _OF_CHECKPOINT.fullmatch(name) for name in self._names())
 
     def entry(self, version: int) -> list[Action] | None:
         """All that an entry says, in its order; ``None`` when it is not there (any more).
@@ -108,7 +110,9 @@ class DeltaLog:
         return put_if_absent(self.uri(version), text.encode())
 
     def _names(self) -> list[str]:
-        return [entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/{FOLDER}")]
+        """What lies in the folder itself: below it others keep parts of checkpoints, or a copy of the log."""
+        split = (entry.path.rpartition("/") for entry in list_entries(f"{self.location}/{FOLDER}"))
+        return [name for folder, _, name in split if folder.endswith(f"/{FOLDER}")]
 
     def _read(self, version: int, *, whole: bool) -> list[Action] | None:
         uri = self.uri(version)
@@ -128,3 +132,11 @@ class DeltaLog:
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
     """The versions that files of a kind are of, ascending."""
     return sorted({int(match[1]) for match in map(pattern.fullmatch, names) if match})
+
+
+def _whole_checkpoints(names: Iterable[str]) -> dict[int, list[str]]:
+    """The files of each checkpoint by its version, ascending; none of one that a writer has not ended, which nobody reads."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
+        found.setdefault((int(match[1]), int(match[2] or 0)), []).append(match[0])
+    return {version: files for (version, parts), files in sorted(found.items()) if len(files) == (parts or len(files))}

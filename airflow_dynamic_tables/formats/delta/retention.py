@@ -91,10 +91,11 @@ def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
     """
     if oldest not in log.checkpoints():
         _write_checkpoint(log.location, oldest)
+    whole = log.checkpoints()
     folder = f"{log.location}/{FOLDER}"
     entries = list_entries(folder)
-    known = {version for version, entry in _by_version(entries) if _is_checkpoint(entry) and _is_settled(entry, now)}
-    first = max((version for version in known if version <= oldest), default=0)
+    young = {version for version, entry in _by_version(entries) if _is_checkpoint(entry) and not _is_settled(entry, now)}
+    first = max((version for version in whole if version <= oldest and version not in young), default=0)
     files = [entry for version, entry in _by_version(entries) if version < first]
     try:
         with as_os_errors():
@@ -107,7 +108,8 @@ def _forget_before(log: DeltaLog, oldest: int, now: datetime) -> int:
 def _by_version(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry]]:
     """The files of a log that are of one version, each with that."""
     for entry in entries:
-        if match := _OF_VERSION.fullmatch(entry.path.rpartition("/")[2]):
+        folder, _, name = entry.path.rpartition("/")
+        if folder.endswith(f"/{FOLDER}") and (match := _OF_VERSION.fullmatch(name)):
             yield int(match[1]), entry
 
 

@@ -148,7 +148,11 @@ class DeltaStagedTable(StagedTable):
                     self.fence()
                 return self.outcome()
             raise unknown(self._path, error) from error
-        if not history.log.is_latest(entry.number) and DeltaHistory.at(history.log.location).find(self._token) is None:
+        try:
+            is_lost = history.log.may_be_cut_off(entry.number) and DeltaHistory.at(history.log.location).find(self._token) is None
+        except CatalogUnavailableError as error:
+            raise unknown(self._path, error) from error
+        if is_lost:
             # The log was cut off meanwhile, with the entry of this number that somebody else had made: nobody reads this one.
             delete_files(history.log.location, [history.log.uri(entry.number)])
             return None

@@ -191,3 +191,26 @@ def test_a_checkpoint_is_written_now_and_then(bench: Bench) -> None:
         bench.refresh({"1": [number]})
     assert DeltaLog(bench.table.folder() or "").checkpoints() == [CHECKPOINT_AFTER]
     assert bench.rows() == {"1": [CHECKPOINT_AFTER]}
+
+
+def test_the_log_is_not_cut_off_at_a_checkpoint_that_its_writer_never_ended(bench: Bench) -> None:
+    for number in range(6):
+        bench.refresh({"1": [number]})
+    for name in ("checkpoint.0000000001.0000000002.parquet", "checkpoint.parquet#1"):
+        half = root(bench) / "_delta_log" / f"{4:020}.{name}"
+        half.write_bytes(b"PAR1")
+    assert expire(bench) == 4
+    assert seen(bench, 4) == [{"ds": "1", "n": 4}]
+    assert seen(bench) == [{"ds": "1", "n": 5}]
+
+
+def test_a_copy_of_the_log_within_it_is_none_of_its_entries(bench: Bench) -> None:
+    bench.refresh({"1": [1]})
+    copy = root(bench) / "_delta_log" / "copy" / commit_file(root(bench), 7).name
+    copy.parent.mkdir()
+    copy.write_text("{}")
+    assert DeltaLog(bench.table.folder() or "").versions() == [0]
+    for number in range(2, 12):
+        bench.refresh({"1": [number]})
+    assert expire(bench) > 0
+    assert copy.exists()
