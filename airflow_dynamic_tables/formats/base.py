@@ -35,6 +35,7 @@ class CommitRequest:
 
     With ``follows`` nothing is replaced: the rows are added to those that the stream returned up to that position, and
     ``partitions`` are the ones that get some. ``position`` is how far the table is of a stream then; without it, of none.
+    ``stage`` is the folder that the job was told to write to, when the caller knows it.
     """
 
     result: RefreshResult
@@ -46,6 +47,7 @@ class CommitRequest:
     rebuild: Rebuild = Rebuild.NOTHING
     position: StreamPosition | None = None
     follows: StreamPosition | None = None
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

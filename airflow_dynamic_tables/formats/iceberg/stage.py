@@ -160,13 +160,14 @@ class IcebergStagedTable(StagedTable):
         return transaction
 
     def _check_same_table(self, table: Table, request: CommitRequest) -> None:
-        """Say what happened when files of this stage lie in the folder of another table.
+        """Say what happened when this stage lies in the folder of another table, also when the job wrote no files.
 
         :raises CommitRejectedError: when the table of that name is another one now.
         """
         folder = self._folder(table)
         stage = folder[len(table.location().rstrip("/")) :]
-        if any(f"{stage}/" in file.path and not file.path.startswith(f"{folder}/") for file in request.result.files):
+        strays = (file.path for file in request.result.files if not file.path.startswith(f"{folder}/"))
+        if request.stage not in ("", folder) or any(f"{stage}/" in stray for stray in strays):
             raise CommitRejectedError(
                 f"{self._path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
             )

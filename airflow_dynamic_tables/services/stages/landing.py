@@ -75,5 +75,6 @@ def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, befor
         rebuild=planned.rebuild,
         position=planned.position,
         follows=planned.follows,
+        stage=planned.stage,
     )
     return staged.commit(request, before_publish)
