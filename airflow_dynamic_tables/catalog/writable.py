@@ -76,6 +76,12 @@ class ReadableWritableCatalog(ReadableCatalog):
             if not ignore_if_not_exists:
                 raise
 
+    def check_path(self, path: ObjectPath) -> None:
+        """Check that a new table may have that name, in a database that may be new, too; nothing is asked for.
+
+        :raises UnsupportedError: when the catalog would change one of the names or cannot hold it.
+        """
+
     @abstractmethod
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Replace the metadata of a table, dynamic table or view by what is made of it, in one step: nothing that others write

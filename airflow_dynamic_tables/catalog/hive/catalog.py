@@ -10,7 +10,7 @@ from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, 
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
 from airflow_dynamic_tables.catalog.hive.functions import HiveFunctions
 from airflow_dynamic_tables.catalog.hive.partitions import HivePartitions
-from airflow_dynamic_tables.catalog.hive.session import Session
+from airflow_dynamic_tables.catalog.hive.session import MAX_DATABASE_NAME, MAX_NAME, Session
 from airflow_dynamic_tables.catalog.hive.statistics import HiveStatistics
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
 from airflow_dynamic_tables.catalog.parts import CatalogOfParts
@@ -43,7 +43,7 @@ class HiveCatalog(CatalogOfParts):
     def __init__(self, name: str, metastore: Metastore, warehouse: str | None = None, default_database: str = "default") -> None:
         super().__init__(name, default_database)
         self.metastore = metastore
-        session = Session(name, metastore)
+        session = self._session = Session(name, metastore)
         self._databases = HiveDatabases(session, warehouse.rstrip("/") if warehouse is not None else None)
         self._functions = HiveFunctions(session, self._databases)
         self._tables = HiveTables(session, self._databases)
@@ -86,3 +86,8 @@ class HiveCatalog(CatalogOfParts):
         :raises TableNotFoundError: when it or its database is missing.
         """
         return self._tables.load(path)
+
+    def check_path(self, path: ObjectPath) -> None:
+        """See :meth:`ReadableWritableCatalog.check_path`."""
+        self._session.check_name("database", path.database, MAX_DATABASE_NAME)
+        self._session.check_name("table", path.name, MAX_NAME)

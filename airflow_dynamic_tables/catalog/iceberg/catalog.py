@@ -107,6 +107,11 @@ class IcebergCatalog(ReadableWritableCatalog):
         """See :meth:`ReadableWritableCatalog.create_table`."""
         self._tables.create(path, table, ignore_if_exists=ignore_if_exists)
 
+    def check_path(self, path: ObjectPath) -> None:
+        """See :meth:`ReadableWritableCatalog.check_path`."""
+        self._session.check_name("database", path.database)
+        self._session.check_name("table", path.name)
+
     def change_table(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """See :meth:`ReadableWritableCatalog.change_table`."""
         return self._tables.change(path, change)

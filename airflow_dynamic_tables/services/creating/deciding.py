@@ -39,7 +39,7 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     :raises DefinitionError: with all that is wrong with the query.
     :raises ConfigurationError: when the name or the format may not be one, or definitions have the name.
     :raises TableAlreadyExistsError: when something of that name is there that stays.
-    :raises UnsupportedError: when the catalog is read-only, or cannot make the table in one step.
+    :raises UnsupportedError: when the catalog is read-only, cannot hold the name, or cannot make the table in one step.
     :raises SchemaEvolutionError: when the table that is replaced cannot become one like that.
     """
     identifier = wanted.identifier
@@ -61,6 +61,8 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
             f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
             f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.renames_drafts else ' in another catalog'}."
         )
+    if entry is None:
+        catalog.check_path(identifier.path)  # the draft has another name, so the commit would be the first to ask
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
         return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)

@@ -126,6 +126,7 @@ def _begin_new(workspace: Workspace, request: RefreshRequest) -> Attempt:
 def _begin_again(workspace: Workspace, request: RefreshRequest) -> Attempt:
     """Begin to replace a table."""
     identifier = request.table.identifier
+    _check_still_there(workspace, request)  # a stage would make the table that is missing
     table = workspace.table(identifier, request.table.format, request.table.atomicity)
     staged = table.stage(request.token)
     stage = _stage(workspace, request, location=staged.begin())

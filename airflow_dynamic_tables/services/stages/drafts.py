@@ -29,6 +29,9 @@ from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, Staged
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.workspace import Workspace
 
+_BEGUN = (StageState.COMMITTING, StageState.FENCING)
+"""States of a stage whose commit may have given the draft its name."""
+
 log = logging.getLogger(__name__)
 
 
@@ -105,6 +108,7 @@ class DraftedTable(StagedTable):
         except TableNotFoundError as error:
             if landed := self.outcome():
                 return landed
+            self._note_lost()
             raise CommitRejectedError(f"{self._identifier} was given up while it was made; nothing was created.") from error
         except DynamicTableError as error:
             return self._looked_up(error)
@@ -143,7 +147,7 @@ class DraftedTable(StagedTable):
     def _note_lost(self) -> None:
         """Remember when a draft whose commit began is nowhere: somebody may have renamed the table since, so its files stay."""
         stage = self._workspace.ledger.get_stage(self._token)
-        if stage is None or stage.state is not StageState.FENCING or self._catalog.table_exists(self._discarded.path):
+        if stage is None or stage.state not in _BEGUN or self._catalog.table_exists(self._discarded.path):
             return
         if self.outcome() is None:
             self._is_lost = True

@@ -12,7 +12,7 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.exceptions import JobFailedError, TableAlreadyExistsError
+from airflow_dynamic_tables.exceptions import JobFailedError, TableAlreadyExistsError, UnsupportedError
 from airflow_dynamic_tables.services.creating.running import create_table_as
 from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.settings import Settings
@@ -71,3 +71,10 @@ def test_a_name_whose_answer_is_lost_is_looked_up(workspace: Workspace, iceberg_
     iceberg_rest.fail("POST /v1/tables/rename", "lost 503")
     assert create(workspace, "t1").outcome is Outcome.CREATED
     assert rows(workspace) == [1, 2, 3]
+
+
+def test_a_name_that_the_catalog_cannot_hold_is_refused_before_the_job(workspace: Workspace) -> None:
+    table = TableIdentifier("lake", "sales", "numbers/new")
+    wanted = WantedTable(table, "SELECT 1 AS x", ("lake", "sales"), QueryPlace(Path("query"), "SELECT 1 AS x"), Purpose.CREATE)
+    with pytest.raises(UnsupportedError, match="where the name of a table has no slashes"):
+        create_table_as(workspace, Definitions(), wanted, ("t1", "t1"), lambda _: pytest.fail("a job ran"))
