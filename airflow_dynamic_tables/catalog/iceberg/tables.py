@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pyiceberg.exceptions import (
     CommitFailedException,
+    CommitStateUnknownException,
     NoSuchPropertyException,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -116,7 +117,7 @@ class IcebergTables:
                 )
                 if not is_table:
                     # Not needed before the first change; but then it might be in the way of a refresh.
-                    with suppress(CommitFailedException):
+                    with suppress(CommitFailedException, CommitStateUnknownException):
                         revisions.anchor(made)
         except (TableAlreadyExistsError, AlreadyExistsError) as error:
             if not ignore_if_exists:

@@ -151,8 +151,11 @@ class Server:
             raise CatalogUnavailableError(
                 f"Catalog {self.name}: the server does not grant that to this credential: {self._reason(error)}"
             ) from error
-        except CommitStateUnknownException:
-            raise
+        except CommitStateUnknownException as error:
+            raise CatalogUnavailableError(
+                f"Catalog {self.name}: nobody knows whether the server made that change; look, and try again: "
+                f"{self._reason(error)}"
+            ) from error
         except NotImplementedError as error:
             raise UnsupportedError(f"Catalog {self.name} does not offer that: {self._reason(error)}") from error
         except (BadRequestError, TooManyRequestsError) as error:
@@ -172,6 +175,8 @@ class Server:
         for name, value in self.properties.items():
             if value and is_secret(name):
                 text = text.replace(value, HIDDEN)
+                # A server is sent the two parts of a credential one by one, and may say only the secret one again.
+                text = text.replace(value.partition(":")[2] or value, HIDDEN)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 

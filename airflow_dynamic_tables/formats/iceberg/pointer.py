@@ -107,9 +107,10 @@ def load_or_make(store: IcebergStore, path: ObjectPath) -> Table:
         table = tables.load(store, path)
         if table is None:
             _make(store, path)
+            table = tables.load(store, path)
         return table
 
-    return until_done(attempt, path, "being made", pause=False)
+    return until_done(attempt, path, "being made")
 
 
 def _make(store: IcebergStore, path: ObjectPath) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import OAuthError
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg import rest
@@ -162,6 +164,25 @@ def test_credentials_that_a_server_hands_out_are_told_nobody(
         iceberg_rest.routes.table_config = {}
     assert "v3nd3d" not in caplog.text
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"v3nd3d" in file.read_bytes()]
+
+
+@pytest.mark.parametrize("how", [500, "lost 504"])
+def test_a_change_of_properties_whose_answer_is_lost_is_told_as_unknown(
+    iceberg_rest: IcebergRest, catalog: IcebergCatalog, bench: Bench, how: int | str
+) -> None:
+    bench.refresh({"1": [1]})
+    iceberg_rest.fail(COMMIT, how)
+    with pytest.raises(CatalogUnavailableError, match="nobody knows whether the server made that change; look, and try again"):
+        catalog.change_table(REVENUE, lambda table: replace(table, comment="gross"))
+    catalog.change_table(REVENUE, lambda table: replace(table, comment="net"))
+    assert catalog.get_table(REVENUE).comment == "net"
+
+
+def test_a_server_that_repeats_the_secret_of_a_credential_tells_it_nobody() -> None:
+    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "credential": "tester:wr0ng"})
+    with pytest.raises(CatalogUnavailableError) as error, server.errors():
+        raise OAuthError("invalid_client: tester may not enter by wr0ng")
+    assert str(error.value) == f"{NEVER_ACCEPTED} connection: invalid_client: tester may not enter by ***"
 
 
 def test_a_table_made_anew_while_the_job_ran_is_said(catalog: IcebergCatalog, bench: Bench) -> None:
