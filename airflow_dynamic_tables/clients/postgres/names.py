@@ -28,6 +28,9 @@ _TOKEN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16}")
 
 _DIGEST = 16
 
+_ROOM = LONGEST - len(f"_{STAGE}") - _DIGEST
+"""Bytes that a stage has of the name of its table where the whole of it is too long."""
+
 
 def is_own(table: str) -> bool:
     """Whether a table goes by a name that only this package gives; one that is called otherwise is nobody's stage."""
@@ -70,8 +73,12 @@ class TableName:
         if len(readable.encode()) <= LONGEST:
             return TableName(self.schema, readable)
         digest = hashlib.sha256(f"{self.table}{STAGE}{token}".encode()).hexdigest()[:_DIGEST]
-        room = LONGEST - len(f"_{STAGE}{digest}")
-        return TableName(self.schema, f"{self.table.encode()[:room].decode(errors='ignore')}{STAGE}{digest}")
+        return TableName(self.schema, f"{self.table.encode()[:_ROOM].decode(errors='ignore')}{STAGE}{digest}")
+
+    @property
+    def has_namesakes(self) -> bool:
+        """Whether stages of tables with longer names may be called as if they were its own; a cut character has up to 4 bytes."""
+        return _ROOM - 3 <= len(self.table.encode()) <= _ROOM
 
     @property
     def listed(self) -> str:

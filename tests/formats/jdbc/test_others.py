@@ -298,6 +298,19 @@ def test_a_stage_that_a_dead_job_makes_later_is_swept_at_last(bench: JdbcBench) 
     assert stages(bench) == []
 
 
+@pytest.mark.parametrize("name", ["r" * 38, "r" * 35], ids=len)
+def test_a_stage_of_a_table_with_a_longer_name_is_not_swept(bench: JdbcBench, name: str) -> None:
+    schema = table_of(bench).schema
+    bench.path = type(bench.path)(bench.path.database, f"{schema}.{name}{'𝄞' * 5}")
+    staged = bench.stage("0b0b0b0b-0000-4000-8000-000000000001")
+    result = bench.write(staged, {"1": [1]})
+    bench.path = type(bench.path)(bench.path.database, f"{schema}.{name}")
+    assert [orphans(bench)[0] for _ in range(2)] == [0, 0]
+    bench.path = type(bench.path)(bench.path.database, f"{schema}.{name}{'𝄞' * 5}")
+    bench.commit(staged, result)
+    assert bench.rows() == {"1": [1]}
+
+
 def test_names_of_stages_are_cut_where_they_would_be_the_same(bench: JdbcBench) -> None:
     long = "r" * 63
     bench.path = type(bench.path)(bench.path.database, f"{table_of(bench).schema}.{long}")
