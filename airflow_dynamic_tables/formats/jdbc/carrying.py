@@ -80,10 +80,10 @@ WHERE i.indrelid = {oid} ORDER BY x.relname
 
 _STATISTICS = """
 SELECT s.stxname AS name, quote_ident(n.nspname) AS schema, pg_get_statisticsobjdef(s.oid) AS definition,
-  format('CREATE STATISTICS %I.%I', n.nspname, s.stxname) AS prefix, format(' FROM %I.%I', m.nspname, c.relname) AS suffix,
+  format('CREATE STATISTICS %I.%I', n.nspname, s.stxname) AS prefix, ' FROM ' || c.oid::regclass AS suffix,
   coalesce(s.stxstattarget, -1) AS target, obj_description(s.oid, 'pg_statistic_ext') AS comment
 FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace
-JOIN pg_class c ON c.oid = s.stxrelid JOIN pg_namespace m ON m.oid = c.relnamespace
+JOIN pg_class c ON c.oid = s.stxrelid
 WHERE s.stxrelid = {oid} ORDER BY s.stxname
 """
 

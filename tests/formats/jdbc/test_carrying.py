@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 from tests.support.benches.jdbc import JdbcBench, table_of, write_rows
@@ -98,6 +99,17 @@ def test_a_table_keeps_all_it_has_when_others_take_the_place_of_its_rows(bench: 
         bench.refresh({"4": [5], "5": [5]})
     assert bench.rows() == {"3": [30]}
     assert {what: ask(bench, query) for what, query in ABOUT.items()} == had
+
+
+def test_statistics_of_a_table_in_the_search_path_are_carried_over(bench: JdbcBench) -> None:
+    bench.path = ObjectPath(bench.path.database, f"revenue_{uuid4().hex[:8]}")
+    bench.refresh({"1": [1], "2": [2]})
+    run(bench, "CREATE STATISTICS SCHEMA_.together (ndistinct) ON ds, n FROM TABLE_")
+    before = oid(bench)
+    bench.refresh({"3": [30]})
+    assert oid(bench) != before, "it took the place of the other one"
+    assert len(ask(bench, ABOUT["statistics"])) == 1
+    run(bench, "DROP TABLE TABLE_")
 
 
 STAYS = {
