@@ -144,6 +144,12 @@ def test_nothing_has_a_partition_of_its_own(table: IcebergTable, catalog: SqlCat
     assert len(list(physical(catalog).scan("ts is null").plan_files())) == 1
 
 
+@pytest.mark.parametrize("key", ["day(ts)", "bucket(4, id)", "truncate(2, name)"])
+def test_a_file_without_rows_disturbs_nothing(table: IcebergTable, key: str) -> None:
+    publish(table, [], [row(0, 1)], keys=(key,))
+    assert rows_of(table) == [row(0, 1)]
+
+
 def test_long_texts_have_no_bounds_and_a_partition_all_the_same(table: IcebergTable, catalog: SqlCatalog) -> None:
     publish(table, [row(0, 1, name="x" * 9000 + "1"), row(0, 1, name="x" * 9000 + "2")], keys=("truncate(3, name)",))
     (task,) = physical(catalog).scan().plan_files()

@@ -73,7 +73,7 @@ def _fits(value: Any, kind: IcebergType) -> bool:
 
 
 def _only(values: Iterator[Any]) -> Any:
-    first = next(values)
+    first = next(values, None)  # none for a file without rows, which may be anywhere
     for value in values:
         if value != first:
             raise ValueError(f"rows of it are of {first} and of {value}")
