@@ -171,7 +171,9 @@ class DraftedTable(StagedTable):
         """
         before, made, after = location.partition(f"/{self.draft.table}")
         if not made:
-            return  # the draft had no folder yet
+            if "/" in location:  # a server chose the folder, and it alone knows what else is in there
+                self._workspace.table(self._discarded, self._format).stage(self._token).abort(location)
+            return  # or the draft had no folder yet
         folder = f"{before}{made}{after.partition('/')[0]}"
         own = self._workspace.table(self._identifier, self._format).folder()
         if own is not None and own.rstrip("/") == folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,14 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError, UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    ConflictError,
+    JobFailedError,
+    UnsupportedError,
+)
+from airflow_dynamic_tables.formats.iceberg import pointer
 from airflow_dynamic_tables.services.creating.deciding import decide
 from airflow_dynamic_tables.services.creating.running import Submit, create_table_as, make
 from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose, QueryPlace, WantedTable
@@ -73,6 +81,22 @@ def test_a_table_that_was_dropped_before_it_was_to_be_replaced_is_not_made_empty
     workspace.catalog("lake").drop_table(NUMBERS.path)
     with pytest.raises(ConflictError, match="was dropped while it was to be replaced"):
         make(workspace, wanted(Purpose.CREATE_OR_REPLACE), decision, ("t2", "owner"), write_numbers)
+    assert workspace.catalog("lake").list_tables("sales") == []
+
+
+def test_rows_are_deleted_of_a_draft_whose_folder_a_server_chose(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pointer, "new_location", lambda *_: f"{tmp_path.as_uri()}/chosen/{uuid4()}")
+
+    def fail(plan: RefreshPlan) -> None:
+        write_numbers(plan)
+        assert list((tmp_path / "chosen").rglob("*.parquet"))
+        raise JobFailedError("DIVIDE_BY_ZERO")
+
+    with pytest.raises(JobFailedError):
+        create(workspace, "t1", job=fail)
+    assert list((tmp_path / "chosen").rglob("*.parquet")) == []
     assert workspace.catalog("lake").list_tables("sales") == []
 
 
