@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
@@ -20,6 +20,8 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingEx
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+
+_T = TypeVar("_T")
 
 NOTHING_YET = "dynamic-tables.no-version-yet"
 """Property of a table that was made before its first version: its column only stands there because there has to be one."""
@@ -113,14 +115,12 @@ class DeltaSnapshot:
 
     def transaction(self, application: str) -> int | None:
         """The last number that an application noted in the table, see the ``txn`` action; it outlives clean-ups of the log."""
-        with _reading(self.location):
-            return self._table.transaction_version(application)
+        return self._read(lambda table: table.transaction_version(application))
 
     @cached_property
     def files(self) -> tuple[DeltaFile, ...]:
         """Every data file of the version."""
-        with _reading(self.location):
-            listed = self._table.get_add_actions(flatten=False)
+        listed = self._read(lambda table: table.get_add_actions(flatten=False))
         columns: dict[str, Any] = {
             name: listed.column(name).to_pylist() if name in listed.schema.names else [None] * listed.num_rows
             for name in _COLUMNS
@@ -149,6 +149,17 @@ class DeltaSnapshot:
             return any(batch.num_rows for batch in self._table.deletion_vectors())
         except DeltaError:
             return True
+
+    def _read(self, read: Callable[[DeltaTable], _T]) -> _T:
+        """What delta-rs reads in the log only now: when somebody has cut that off since, the same version is opened again."""
+        from deltalake.exceptions import DeltaError
+
+        with _reading(self.location):
+            try:
+                return read(self._table)
+            except DeltaError:
+                self._table = _opened(self.location, self.version)
+                return read(self._table)
 
     def create_checkpoint(self) -> None:
         """Write a checkpoint of this version, so that its readers need not read the log from its beginning."""

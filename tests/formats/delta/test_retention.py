@@ -13,8 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
+from airflow_dynamic_tables.clients.delta.snapshots import open_snapshot
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConfigurationError
+from airflow_dynamic_tables.formats.delta.entries import APPLICATION
 from airflow_dynamic_tables.formats.delta.retention import CHECKPOINT_AFTER
 from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.staging import Bench
@@ -214,3 +216,17 @@ def test_a_copy_of_the_log_within_it_is_none_of_its_entries(bench: Bench) -> Non
         bench.refresh({"1": [number]})
     assert expire(bench) > 0
     assert copy.exists()
+
+
+def test_who_looked_at_a_table_before_its_log_was_cut_off_still_learns_what_it_held(bench: Bench) -> None:
+    """The older of two checkpoints goes, on which somebody else relies who has opened the table and not read it yet."""
+    for number in range(4):
+        bench.refresh({"1": [number]})
+    expire(bench)
+    opened = open_snapshot(bench.table.folder() or "")
+    assert opened is not None
+    DeltaTable(str(root(bench)), version=3).create_checkpoint()
+    for file in (root(bench) / "_delta_log").glob(f"{2:020}.*"):
+        file.unlink()
+    assert (opened.transaction("nobody"), opened.transaction(APPLICATION)) == (None, 4)
+    assert len(opened.files) == 1
