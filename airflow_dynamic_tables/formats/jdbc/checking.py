@@ -27,6 +27,7 @@ def checked_stage(database: OpenDatabase, name: TableName, request: CommitReques
     wanted = [column.name for column in request.result.columns]
     if [*stage.types] != wanted:
         raise StageRejectedError(f"The stage table {name} has the columns {', '.join(stage.types)}, not {', '.join(wanted)}.")
+    _check_moments(stage, request)
     planned = stage.condition(request.partitions)
     texts = [key for key in request.partition_keys if stage.types.get(key, "").partition("(")[0] in _TEXTS]
     reserved = " OR ".join(f"{quote(key)}::text = {literal(NULL_PARTITION)}" for key in texts) or "false"
@@ -44,6 +45,20 @@ def checked_stage(database: OpenDatabase, name: TableName, request: CommitReques
             f"A row is of partition {_first_strange(database, stage, planned, request)}, which was not planned."
         )
     return stage
+
+
+def _check_moments(stage: ServerTable, request: CommitRequest) -> None:
+    """Check that no planned value is a time of no time zone for a column of moments: the server may have another zone than Spark.
+
+    :raises StageRejectedError: names the key.
+    """
+    values = ((key, value) for spec in request.partitions for key, value in spec.items())
+    for key, value in values:
+        if value not in (None, NULL_PARTITION) and stage.types.get(key, "").endswith(" with time zone"):
+            raise StageRejectedError(
+                f"Partition key {key} is a moment, and {value} is another one in every time zone, so the partition cannot be "
+                "replaced; CAST the key in the query AS TIMESTAMP_NTZ, DATE or STRING."
+            )
 
 
 def _first_strange(database: OpenDatabase, stage: ServerTable, planned: str, request: CommitRequest) -> str:

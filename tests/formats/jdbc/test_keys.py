@@ -90,6 +90,16 @@ def test_a_value_that_a_type_cannot_hold_is_of_no_partition(
     assert numbers(bench) == [1]
 
 
+def test_a_partition_of_a_moment_is_not_replaced_by_a_time_of_no_zone(bench: JdbcBench) -> None:
+    bench.partition_keys = ("k",)
+    kind = ("timestamp with time zone", "timestamp")
+    refresh(bench, "t1", kind, [("2024-02-29 12:00:00+00", 1), (None, 2)])
+    with pytest.raises(StageRejectedError, match=r"^Partition key k is a moment, and 2024-02-29 13:00:00 is another one in"):
+        refresh(bench, "t2", kind, [], "2024-02-29 13:00:00")
+    refresh(bench, "t3", kind, [], None)
+    assert numbers(bench) == [1]
+
+
 @pytest.mark.parametrize("made", ["text", "varchar(40)", "character(40)"])
 def test_a_text_that_stands_for_null_is_refused(bench: JdbcBench, made: str) -> None:
     bench.partition_keys = ("k",)
