@@ -28,8 +28,8 @@ def write(frame: DataFrame, plan: RefreshPlan) -> None:
     if plan.keys_in_files:
         taken = {name.lower() for name in frame.columns}
         folders = list(islice((name for name in map("_partition_{}".format, count()) if name not in taken), len(folders)))
-        named = {folder: _folder(frame, key) for folder, key in zip(folders, plan.partition_keys, strict=True)}
-        frame = frame.withColumns(named)
+        for folder, key in zip(folders, plan.partition_keys, strict=True):
+            frame = frame.withColumn(folder, _folder(frame, key))
     balanced = frame.hint("rebalance", *(F.col(quote(folder)) for folder in folders))
     balanced.write.mode("overwrite").partitionBy(*folders).format(plan.file_format).save(plan.data_location)
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
+import s3fs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug import Request, Response
 from werkzeug.serving import make_server
@@ -68,7 +69,10 @@ class _Refusing:
 
 @contextmanager
 def running_object_store() -> Iterator[ObjectStore]:
-    """A store without buckets. One at a time: Moto keeps what it holds as long as the process runs."""
+    """A store without buckets. One at a time: Moto keeps what it holds as long as the process runs.
+
+    s3fs keeps its connections to it, and would take them for those to the next one.
+    """
     server = make_server("127.0.0.1", 0, _Refusing(), threaded=True, request_handler=MotoRequestHandler)
     thread = Thread(target=server.serve_forever)
     thread.start()
@@ -76,8 +80,10 @@ def running_object_store() -> Iterator[ObjectStore]:
         url = f"http://127.0.0.1:{server.server_port}"
         with urlopen(HttpRequest(f"{url}/moto-api/reset", method="POST")) as answer:
             answer.read()
+        s3fs.S3FileSystem.clear_instance_cache()
         yield ObjectStore(url, {**ENVIRONMENT, "AWS_ENDPOINT_URL": url})
     finally:
+        s3fs.S3FileSystem.clear_instance_cache()
         server.shutdown()
         thread.join()
         server.server_close()

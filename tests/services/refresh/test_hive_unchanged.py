@@ -64,9 +64,7 @@ class Bench:
 
     @property
     def metastore(self) -> Metastore:
-        (store,) = self.workspace.catalog("hms").stores()
-        assert isinstance(store, MetastoreStore)
-        return store.metastore
+        return next(store.metastore for store in self.workspace.catalog("hms").stores() if isinstance(store, MetastoreStore))
 
     def file(self, day: int, name: str = "part-0", text: str = "1", changed: datetime = AN_HOUR_AGO) -> Path:
         """Write a file of a day; what is in it, no refresh here looks at."""
