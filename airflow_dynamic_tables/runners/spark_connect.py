@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import cast
@@ -144,6 +145,8 @@ class SparkConnectRunner(Runner):
             _greet(spark, channel)
             spark.registerProgressHandler(progress)  # type: ignore[arg-type]  # it only calls it
             yield cast(AnySparkSession, spark)  # both have one interface, and no class in common
+            # Whatever request a server still holds at the end of its session it writes into its log, whole, with a password.
+            wait(spark.client._release_futures, _FAREWELL)
         except BaseException:
             done.set()
             _farewell(spark)
