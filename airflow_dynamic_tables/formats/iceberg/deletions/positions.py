@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
@@ -60,6 +59,8 @@ def why_unknown(deletes: Iterable[DataFile]) -> str | None:
 
 def _positions(table: Table, tasks: Sequence[FileScanTask]) -> dict[str, tuple[int, ...]]:
     """Deleted rows by the path of their data file; a delete file may be of many."""
+    from pyiceberg.io.pyarrow import _read_deletes  # loads Arrow, for which nobody waits who only looks at tables
+
     read = {file.file_path: file for task in tasks for file in task.delete_files}
     by_path = {path: _read_deletes(table.io, file) for path, file in read.items()}
     positions: dict[str, tuple[int, ...]] = {}
