@@ -24,7 +24,7 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.suite import mark_needs, missing_service, rank, scope_of, seconds_by_folder
+from tests.support.suite import is_of_its_contract, mark_needs, missing_service, rank, scope_of, seconds_by_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,13 @@ _FAULTS = FaultReport()
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test with what it needs; in a worker of pytest-xdist, put what takes longest first."""
+    """Leave out what an implementation lacks, and mark every test with what it needs to run.
+
+    In a worker of pytest-xdist, put what takes longest first.
+    """
+    if others := [item for item in items if not is_of_its_contract(item)]:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if is_of_its_contract(item)]
     for item in items:
         mark_needs(item)
     if hasattr(config, "workerinput"):

@@ -112,6 +112,16 @@ def mark_needs(item: pytest.Item) -> None:
             raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to the group {SHARED[fixture]} in {__file__}")
 
 
+def lacking(item: pytest.Item) -> set[str]:
+    """What the implementation does not have that a test of a contract is about: mark ``lacks`` of its parameter."""
+    return {what for mark in item.iter_markers("lacks") for what in mark.args}
+
+
+def is_of_its_contract(item: pytest.Item) -> bool:
+    """Whether the implementation that a test is about has all that the test ``needs``; else it is no test of that contract."""
+    return lacking(item).isdisjoint(what for mark in item.iter_markers("needs") for what in mark.args)
+
+
 def scope_of(nodeid: str) -> str:
     """What runs in one worker: a group of tests that share servers, or a file."""
     file = nodeid.partition("::")[0]

@@ -25,6 +25,7 @@ from tests.contracts.catalogs.samples import KINDS, NAMES, TABLE, Contract, Fill
 from tests.support.benches.catalogs import empty_hive_catalog, new_name
 from tests.support.benches.iceberg import ICEBERG, iceberg_server
 from tests.support.metastore import HiveMetastore
+from tests.support.suite import lacking
 
 SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -39,7 +40,6 @@ def _in_temporary_folder(table: AnyTable) -> AnyTable:
 HIVE_LIMITS = Limits(
     names=("orders", "select", "a_b", "1", "_", "x" * 120),
     case_sensitive=False,
-    renames_databases=False,
     tables=20,
     partitions=60,
     kept=_in_temporary_folder,
@@ -58,30 +58,22 @@ def _as_iceberg(table: AnyTable) -> AnyTable:
 
 
 def iceberg_limits(kind: str) -> Limits:
-    """What an Iceberg catalog of a kind does differently; Moto's Glue does not compare versions, so there one writes alone."""
+    """What an Iceberg catalog of a kind does differently."""
     is_folding = kind in ("hive", "glue")
     names = HIVE_LIMITS.names if is_folding else tuple(name for name in NAMES if "." not in name)
-    return Limits(
-        names,
-        not is_folding,
-        renames_databases=False,
-        shared=kind != "glue",
-        tables=20,
-        partitions=0,
-        kept=_as_iceberg,
-        details=False,
-    )
+    return Limits(names, not is_folding, tables=20, partitions=0, kept=_as_iceberg)
 
 
+HIVE_LACKS = pytest.mark.lacks("dots in names", "renamed databases")
 HIVE = {"hive": "hive_metastore", "hive on postgres": "hive_metastore_on_postgres"}
 
 
 @pytest.fixture(
     params=[
-        "memory",
+        pytest.param("memory", marks=pytest.mark.lacks("several writers")),
         *SQL,
-        pytest.param("hive", marks=pytest.mark.metastore),
-        pytest.param("hive on postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
+        pytest.param("hive", marks=[pytest.mark.metastore, HIVE_LACKS]),
+        pytest.param("hive on postgres", marks=[pytest.mark.metastore, pytest.mark.postgres, HIVE_LACKS]),
         *ICEBERG,
     ]
 )
@@ -90,7 +82,7 @@ def contract(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) 
     name, made = new_name(), list[ReadableWritableCatalog]()
     if request.param == "memory":
         only = MemoryCatalog(name)
-        yield Contract(lambda: only, Limits(shared=False))
+        yield Contract(lambda: only)
         return
     if request.param.startswith("iceberg"):
         with iceberg_server(request.param, tmp_path, request) as server:
@@ -131,10 +123,9 @@ def limits(contract: Contract) -> Limits:
 
 
 @pytest.fixture
-def details(limits: Limits) -> None:
-    """Skips tests of what a catalog does not keep."""
-    if not limits.details:
-        pytest.skip("views, functions and what others tell of partitions are not kept here")
+def lacks(request: pytest.FixtureRequest) -> set[str]:
+    """What the catalog does not have, where a test looks at that, too."""
+    return lacking(request.node)
 
 
 @pytest.fixture
@@ -152,11 +143,9 @@ def sales(catalog: ReadableWritableCatalog) -> ReadableWritableCatalog:
     return catalog
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["table", "dynamic table", pytest.param("view", marks=pytest.mark.needs("details"))])
 def table(request: pytest.FixtureRequest, limits: Limits) -> AnyTable:
     """A table of every kind, as the catalog keeps it."""
-    if request.param == "view" and not limits.details:
-        pytest.skip("views are not kept here")
     return limits.kept(KINDS[request.param])
 
 

@@ -58,17 +58,15 @@ def unchanged(table: AnyTable) -> AnyTable:
 class Limits:
     """What a type of catalog does differently; everything else is asked of all in the same way.
 
-    ``names`` are names that it can hold, ``kept`` is a table as it comes back, ``shared`` says whether another process
-    sees the same catalog. Without ``details`` it keeps no views, functions and options, nor partitions and statistics that it is
-    told of. ``tables`` and ``partitions`` are how many a test of much makes: a server that takes long to make
-    them has a test of its own, which is ``long``.
+    ``names`` are names that it can hold, ``kept`` is a table as it comes back. ``tables`` and ``partitions`` are how many a
+    test of much makes: a server that takes long to make them has a test of its own, which is ``long``.
+
+    Tests that are not every catalog's have the mark ``needs``. One that lacks ``details`` keeps no views, functions and options,
+    nor partitions and statistics that it is told of; with ``several writers``, another process sees the same catalog.
     """
 
     names: tuple[str, ...] = NAMES
     case_sensitive: bool = True
-    renames_databases: bool = True
-    shared: bool = True
-    details: bool = True
     tables: int = 1_000
     partitions: int = 10_000
     kept: Callable[[AnyTable], AnyTable] = unchanged

@@ -89,7 +89,7 @@ def test_dropping_one_with_a_table_needs_cascade(sales: ReadableWritableCatalog,
     assert sales.list_tables("sales") == []
 
 
-@pytest.mark.usefixtures("details")
+@pytest.mark.needs("details")
 def test_dropping_one_with_a_function_needs_cascade(sales: ReadableWritableCatalog) -> None:
     sales.create_function(PATH, CatalogFunction("com.example.Revenue"))
     with pytest.raises(NotEmptyError):
@@ -100,7 +100,7 @@ def test_dropping_one_with_a_function_needs_cascade(sales: ReadableWritableCatal
     assert sales.list_functions("sales") == []
 
 
-@pytest.mark.usefixtures("details")
+@pytest.mark.needs("details")
 def test_cascade_leaves_nothing_that_a_table_of_the_same_name_would_get(sales: ReadableWritableCatalog, limits: Limits) -> None:
     fill(sales, limits)
     sales.drop_database("sales", cascade=True)
@@ -121,8 +121,8 @@ def fill(catalog: ReadableWritableCatalog, limits: Limits) -> None:
     catalog.create_function(ObjectPath("sales", "f"), CatalogFunction("com.example.F"))
 
 
-def test_renaming_takes_everything_along(sales: ReadableWritableCatalog, limits: Limits) -> None:
-    if not limits.renames_databases:
+def test_renaming_takes_everything_along(sales: ReadableWritableCatalog, limits: Limits, lacks: set[str]) -> None:
+    if "renamed databases" in lacks:
         with pytest.raises(UnsupportedError, match="does not support renaming databases"):
             sales.rename_database("sales", "vertrieb")
         return
@@ -139,9 +139,8 @@ def test_renaming_takes_everything_along(sales: ReadableWritableCatalog, limits:
     assert sales.get_column_statistics(moved)["id"].nulls == 0
 
 
-def test_renaming_to_a_taken_name_or_from_a_missing_one(sales: ReadableWritableCatalog, limits: Limits) -> None:
-    if not limits.renames_databases:
-        pytest.skip("databases cannot be renamed here")
+@pytest.mark.needs("renamed databases")
+def test_renaming_to_a_taken_name_or_from_a_missing_one(sales: ReadableWritableCatalog) -> None:
     sales.create_database("other", CatalogDatabase())
     for taken in ("other", "sales"):
         with pytest.raises(DatabaseAlreadyExistsError, match=f"Database {taken} already exists"):

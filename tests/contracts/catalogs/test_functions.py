@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError, FunctionAlreadyExistsError, FunctionNotFoundError
 from tests.contracts.catalogs.samples import Limits
 
-pytestmark = pytest.mark.usefixtures("details")
+pytestmark = pytest.mark.needs("details")
 
 NET = ObjectPath("sales", "net")
 JAVA = CatalogFunction("com.example.Net", "java", {"jars": "s3://jars/a.jar,s3://jars/b.jar"})

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from tests.contracts.catalogs.samples import PATH, TABLE, VIEW, Limits
 
-pytestmark = pytest.mark.usefixtures("details")
+pytestmark = pytest.mark.needs("details")
 
 FIRST, SECOND, THIRD = (
     {"ds": "2024-01-01", "hh": "03"},

@@ -31,7 +31,7 @@ def test_many_tables(sales: ReadableWritableCatalog, limits: Limits) -> None:
     assert sales.list_tables("sales") == [f"t{number:04}" for number in range(limits.tables)]
 
 
-@pytest.mark.usefixtures("details")
+@pytest.mark.needs("details")
 def test_many_partitions(sales: ReadableWritableCatalog, limits: Limits) -> None:
     sales.create_table(PATH, limits.kept(TABLE))
     partitions = [
@@ -70,15 +70,13 @@ def in_two_processes(contract: Contract, work: Callable[[ReadableWritableCatalog
 @pytest.fixture
 def shared(contract: Contract) -> Contract:
     """A catalog that several processes see, with an empty database ``sales``."""
-    if not contract.limits.shared:
-        pytest.skip("lives in one process")
     catalog = contract.client()
     catalog.open()
     catalog.create_database("sales", CatalogDatabase())
     return contract
 
 
-@pytest.mark.usefixtures("details")
+@pytest.mark.needs("details", "several writers")
 def test_of_two_that_create_the_same_one_wins(shared: Contract) -> None:
     table, view = shared.limits.kept(TABLE), shared.limits.kept(VIEW)
 
@@ -108,7 +106,7 @@ def test_of_two_that_create_the_same_one_wins(shared: Contract) -> None:
     assert catalog.list_databases() == [*(f"d{number}" for number in range(10)), "default", "sales"]
 
 
-@pytest.mark.usefixtures("details")
+@pytest.mark.needs("details", "several writers")
 def test_two_add_partitions_to_one_table(shared: Contract) -> None:
     catalog = shared.client()
     catalog.open()

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import FORMATS, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
-from tests.support.benches.delta import delta_bench, sql_catalog_in
+from tests.support.benches.delta import DELTA, LACKS, delta_bench, sql_catalog_in
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
 from tests.support.benches.jdbc import jdbc_bench
@@ -39,12 +39,12 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
         "toy/folder",
         "iceberg/sqlite",
         pytest.param("iceberg/hidden", marks=pytest.mark.long),
-        "delta/sqlite",
-        pytest.param("delta/derby", marks=pytest.mark.metastore),
+        DELTA,
+        pytest.param("delta/derby", marks=[pytest.mark.metastore, LACKS]),
         pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
         pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
-        pytest.param("jdbc/postgres", marks=pytest.mark.postgres),
+        pytest.param("jdbc/postgres", marks=[pytest.mark.postgres, pytest.mark.lacks("files")]),
         *ICEBERG,
     ]
 )
@@ -59,7 +59,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param.startswith("iceberg on "):
         with iceberg_catalog(request.param, tmp_path, request) as made:
             register_in(made, REVENUE)
-            yield Bench(made.stores()[0], names=ObjectPath("sales", "rev_1"), compares="glue" not in request.param)
+            yield Bench(made.stores()[0], names=ObjectPath("sales", "rev_1"))
         return
     if request.param.startswith("delta"):
         yield from _delta_bench(request, tmp_path)

@@ -79,11 +79,6 @@ def test_a_spec_that_leaves_out_keys_stands_for_all_their_values(bench: Bench) -
     assert bench.rows() == {"1": [1], "2": [5]}
 
 
-def needs_files(bench: Bench) -> None:
-    if not bench.has_files:
-        pytest.skip("its rows are in no files")
-
-
 @pytest.mark.parametrize(
     "value", ["a b", "a/b", "a=b", "100%", "Grüße 漢字", "it's", 'say "x"', "", "2024-01-01 00:00:00", "#?&"]
 )
@@ -202,10 +197,9 @@ def test_a_first_commit_is_fenced_off(bench: Bench) -> None:
     assert bench.rows() == {"1": [1]}
 
 
+@pytest.mark.needs("several writers")
 @pytest.mark.parametrize("first", [True, False], ids=["making the table", "changing it"])
 def test_racing_commits_of_other_partitions_all_land(bench: Bench, first: bool) -> None:
-    if not bench.compares:
-        pytest.skip("this server lets the last writer win")
     days = ["1", "2", "3", "4"]
     if not first:
         bench.refresh({"0": [0]}, "0")
@@ -258,8 +252,8 @@ def test_rows_of_a_partition_that_was_not_planned_are_refused(bench: Bench) -> N
     assert bench.table.current() is None
 
 
+@pytest.mark.needs("files")
 def test_a_vanished_file_is_refused(bench: Bench) -> None:
-    needs_files(bench)
     staged = bench.stage("t1", "1")
     result = bench.write(staged, {"1": [1]})
     Path(result.files[0].path.removeprefix("file://")).unlink()
@@ -267,8 +261,8 @@ def test_a_vanished_file_is_refused(bench: Bench) -> None:
         bench.commit(staged, result)
 
 
+@pytest.mark.needs("files")
 def test_a_truncated_file_is_refused(bench: Bench) -> None:
-    needs_files(bench)
     staged = bench.stage("t1", "1")
     result = bench.write(staged, {"1": [1]})
     file = Path(result.files[0].path.removeprefix("file://"))
@@ -277,8 +271,8 @@ def test_a_truncated_file_is_refused(bench: Bench) -> None:
         bench.commit(staged, result)
 
 
+@pytest.mark.needs("files")
 def test_a_result_that_does_not_fit_its_files_is_refused(bench: Bench) -> None:
-    needs_files(bench)
     staged = bench.stage("t1", "1")
     result = bench.write(staged, {"1": [1, 2]})
     with pytest.raises(StageRejectedError, match="hold 2 rows, the job wrote 3"):
@@ -353,8 +347,8 @@ def test_other_partition_keys_are_refused(bench: Bench) -> None:
         bench.refresh({"1": [2]})
 
 
+@pytest.mark.needs("files")
 def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) -> None:
-    needs_files(bench)
     bench.refresh({"1": [1], "2": [2]})
     bench.refresh({"2": [20]}, "2")
     content = bench.table.read()
@@ -377,8 +371,8 @@ def test_a_version_says_which_partitions_it_replaced(bench: Bench) -> None:
     assert current.partitions is None, "too many for the metadata of a table"
 
 
+@pytest.mark.needs("files")
 def test_what_changed_between_two_versions_can_be_told(bench: Bench) -> None:
-    needs_files(bench)
     bench.refresh({"1": [1], "2": [2], "3": [3]})
     before = bench.table.read().state
     assert bench.table.read().state == before
@@ -393,8 +387,8 @@ def test_what_changed_between_two_versions_can_be_told(bench: Bench) -> None:
     assert (old["ds=1"] == new["ds=1"], old["ds=2"] == new["ds=2"]) == (True, False)
 
 
+@pytest.mark.needs("files")
 def test_an_unpartitioned_table_changes_as_a_whole(bench: Bench) -> None:
-    needs_files(bench)
     bench.partition_keys = ()
     bench.refresh({"1": [1]})
     before = bench.table.read().state

@@ -17,13 +17,14 @@ from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, VersionNotFoundError
+from tests.support.benches.delta import DELTA
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 
 DAY = timedelta(days=1)
 TWO = Retention(versions_to_keep=2, version_max_age=7 * DAY)
 
 
-FORMATS_WITH_VERSIONS = ["iceberg/sqlite", "delta/sqlite", pytest.param("iceberg/postgres", marks=pytest.mark.postgres)]
+FORMATS_WITH_VERSIONS = ["iceberg/sqlite", DELTA, pytest.param("iceberg/postgres", marks=pytest.mark.postgres)]
 
 pytestmark = pytest.mark.parametrize("bench", FORMATS_WITH_VERSIONS, indirect=True)
 
@@ -278,9 +279,8 @@ def test_what_the_ledger_refuses_ends_the_deletion(bench: Bench, tmp_path: Path)
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.needs("Iceberg's names of files")
 def test_files_that_no_table_wrote_stay(bench: Bench, tmp_path: Path) -> None:
-    if bench.format == "delta":
-        pytest.skip("what is kept there has names of its own: tests/formats/delta/test_retention.py")
     bench.refresh({"1": [1]})
     location = next(tmp_path.rglob("metadata")).parent
     for name in ("README.md", "metadata/version-hint.text", "elsewhere/file.parquet"):

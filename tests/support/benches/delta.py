@@ -8,12 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.stores import EntryStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from tests.support.benches.staging import Bench
+
+LACKS = pytest.mark.lacks("Iceberg's names of files")
+"""What a maintenance keeps there has other names: tests/formats/delta/test_retention.py."""
+
+DELTA = pytest.param("delta/sqlite", marks=LACKS)
+"""Parameter of a fixture: Delta tables of a ``sql`` catalog."""
 
 
 @contextmanager

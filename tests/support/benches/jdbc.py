@@ -69,7 +69,7 @@ def jdbc_bench(url: str, folder: Path, lock_timeout: float = 30.0, user: Mapping
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
     server = PostgresServer(url, "catalog lake")
     store = PostgresStore("lake", server, user or {}, f"file://{folder}/warehouse", lock_timeout)
-    bench = JdbcBench(store, ObjectPath(str(server.database), f"{schema}.revenue"), format="jdbc", has_files=False)
+    bench = JdbcBench(store, ObjectPath(str(server.database), f"{schema}.revenue"), format="jdbc")
     bench.url = url
     return bench
 

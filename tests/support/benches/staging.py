@@ -47,10 +47,6 @@ class Bench:
     """The catalog that has to have the table before anything is staged, but for a Hive table: that of its metastore has it."""
     is_registered: bool = False
     """Whether it has."""
-    has_files: bool = True
-    """Whether its rows are in files that everybody can read."""
-    compares: bool = True
-    """Whether its server compares what it swaps; Moto's Glue does not, as Glue does."""
     names: ObjectPath = field(default_factory=lambda: ObjectPath("Säle.1", 'Rev "x"/y'))
     """As odd as names may be there."""
     planned: dict[str, PartitionSet] = field(default_factory=dict)
@@ -66,6 +62,11 @@ class Bench:
     def keys_in_files(self) -> bool:
         """Whether the files have the partition keys, too, and not only the names of their folders."""
         return self.hive_format is None and FORMATS[self.format or DEFAULT_FORMAT].keys_in_files
+
+    @property
+    def has_files(self) -> bool:
+        """Whether its rows are in files that everybody can read."""
+        return not FORMATS[self.format or DEFAULT_FORMAT].in_server
 
     def stage(self, token: str, *days: str) -> StagedTable:
         """A stage that replaces these days; no day is the whole table."""
