@@ -24,7 +24,7 @@ from airflow_dynamic_tables.clients.files import (
     write_text,
 )
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
-from tests.support.object_store import BUCKET, running_object_store
+from tests.support.object_store import BUCKET, running_bucket
 from tests.support.processes import as_nobody
 
 
@@ -144,12 +144,8 @@ def test_a_link_to_a_folder_is_a_folder(orders: Path, tmp_path: Path) -> None:
         list_files(str(tmp_path))
 
 
-def test_an_object_store_that_refuses_to_list_is_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_object_store() as store:
-        for key, value in store.environment.items():
-            monkeypatch.setenv(key, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir(BUCKET)
+def test_an_object_store_that_refuses_to_list_is_not_empty() -> None:
+    with running_bucket() as store:
         write_text(f"s3://{BUCKET}/orders/ds=1/a.csv", "x")
         s3fs.S3FileSystem().touch(f"{BUCKET}/orders/ds=2/")  # how consoles make a folder
         assert list(list_files(f"s3://{BUCKET}/orders")) == [f"s3://{BUCKET}/orders/ds=1/a.csv"]
@@ -159,7 +155,6 @@ def test_an_object_store_that_refuses_to_list_is_not_empty(monkeypatch: pytest.M
         for look in (list_files, list_entries):
             with pytest.raises(CatalogUnavailableError, match=f"{BUCKET}/orders cannot be listed: AccessDenied"):
                 look(f"s3://{BUCKET}/orders")
-        s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_an_unknown_file_system_is_a_configuration_error() -> None:
@@ -215,15 +210,8 @@ def test_a_file_is_settled_once_no_change_can_hide(info: dict[str, object], sett
 
 
 @pytest.mark.parametrize("scheme", ["file", "s3"])
-def test_a_folder_is_moved_also_after_a_move_that_was_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
-) -> None:
-    with running_object_store() if scheme == "s3" else nullcontext(None) as store:
-        for name, value in store.environment.items() if store else ():
-            monkeypatch.setenv(name, value)
-        if store:
-            s3fs.S3FileSystem.clear_instance_cache()
-            s3fs.S3FileSystem().mkdir(BUCKET)
+def test_a_folder_is_moved_also_after_a_move_that_was_cut_short(tmp_path: Path, scheme: str) -> None:
+    with running_bucket() if scheme == "s3" else nullcontext(None) as store:
         root = f"s3://{BUCKET}" if store else f"file://{tmp_path}"
         for name in ("a", "ds=1/b", "_versions/1"):
             write_text(f"{root}/old/{name}", name)
@@ -235,4 +223,3 @@ def test_a_folder_is_moved_also_after_a_move_that_was_cut_short(
         for name in ("a", "ds=1/b", "_versions/1"):
             assert read_text(f"{root}/deep/new/{name}") == name
         assert read_text(f"{root}/deep/new/ds=2/c") == "c"
-        s3fs.S3FileSystem.clear_instance_cache()

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import s3fs
 
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content
 from tests.support.faults.victims import Attempt, Site, refresh, sweep, victim, when_leases_are_over
-from tests.support.object_store import BUCKET, ObjectStore, running_object_store
+from tests.support.object_store import BUCKET, ObjectStore, running_bucket
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))
@@ -24,10 +23,7 @@ NEXT = Attempt("next", {"3": [30]}, "somebody else", planned=("3",))
 @pytest.fixture(scope="module")
 def store() -> Iterator[ObjectStore]:
     """One store for all tests of this module; s3fs keeps its connections to it."""
-    with running_object_store() as running, pytest.MonkeyPatch.context() as environment:
-        for key, value in running.environment.items():
-            environment.setenv(key, value)
-        s3fs.S3FileSystem().mkdir(BUCKET)
+    with running_bucket() as running:
         yield running
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
+import pytest
 import s3fs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug import Request, Response
@@ -87,3 +88,13 @@ def running_object_store() -> Iterator[ObjectStore]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def running_bucket() -> Iterator[ObjectStore]:
+    """A store with an empty bucket, to which the environment of this process leads meanwhile."""
+    with running_object_store() as store, pytest.MonkeyPatch.context() as environment:
+        for key, value in store.environment.items():
+            environment.setenv(key, value)
+        s3fs.S3FileSystem().mkdir(BUCKET)
+        yield store

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.clients.delta import putting
 from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import open_snapshot
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, UnsupportedError
-from tests.support.object_store import BUCKET, ObjectStore, running_object_store
+from tests.support.object_store import BUCKET, ObjectStore, running_bucket
 
 TABLE: list[Action] = [
     {"commitInfo": {"operation": "CREATE TABLE"}},
@@ -30,15 +30,10 @@ TABLE: list[Action] = [
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    with running_object_store() as running:
-        for key, value in running.environment.items():
-            monkeypatch.setenv(key, value)
+    with running_bucket() as running:
         monkeypatch.setattr(putting, "_proven", set())
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir(BUCKET)
         yield running
         running.serve()
-        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])

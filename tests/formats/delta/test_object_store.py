@@ -24,7 +24,7 @@ from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.delta.table import DeltaLakeTable
 from airflow_dynamic_tables.formats.registry import bind
 from tests.support.benches.staging import COLUMNS, NOON
-from tests.support.object_store import BUCKET, ObjectStore, running_object_store
+from tests.support.object_store import BUCKET, ObjectStore, running_bucket
 
 REVENUE = ObjectPath("sales", "revenue")
 
@@ -32,10 +32,7 @@ REVENUE = ObjectPath("sales", "revenue")
 @pytest.fixture(scope="module")
 def store() -> Iterator[ObjectStore]:
     """One store for all tests of this module; s3fs keeps its connections to it."""
-    with running_object_store() as running, pytest.MonkeyPatch.context() as environment:
-        for key, value in running.environment.items():
-            environment.setenv(key, value)
-        s3fs.S3FileSystem().mkdir(BUCKET)
+    with running_bucket() as running:
         yield running
 
 
