@@ -17,7 +17,8 @@ from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import FORMATS, TableFormat
 from airflow_dynamic_tables.formats.registry import TABLES, Module
-from tests.support.benches.delta import DELTA, LACKS, delta_bench, sql_catalog_in
+from tests.support.benches.catalogs import sql_catalog_in
+from tests.support.benches.delta import DELTA, LACKS, delta_bench
 from tests.support.benches.hive import hive_bench
 from tests.support.benches.iceberg import ICEBERG, iceberg_catalog
 from tests.support.benches.jdbc import jdbc_bench

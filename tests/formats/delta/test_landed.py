@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitUnknownError
-from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.staging import Bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
-    with sql_catalog_in(tmp_path, empty_state) as catalog:
-        yield delta_bench(catalog)
 
 
 def test_a_commit_after_which_the_log_cannot_be_read_is_not_told_as_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.formats.registry import bind
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.readers import frame_of
-from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.staging import Bench
 
 BEFORE = [("a b", 1), ("a b", 2), ("x%/=é", 3)]
@@ -24,13 +21,11 @@ AFTER = [("a b", 4), ("x%/=é", 3)]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
+def bench(bench: Bench) -> Bench:
     """A table of two versions: of the second one, a partition was replaced."""
-    with sql_catalog_in(tmp_path, empty_state) as catalog:
-        made = delta_bench(catalog)
-        made.refresh({"a b": [1, 2], "x%/=é": [3]})
-        made.refresh({"a b": [4]}, "a b")
-        yield made
+    bench.refresh({"a b": [1, 2], "x%/=é": [3]})
+    bench.refresh({"a b": [4]}, "a b")
+    return bench
 
 
 def place(bench: Bench) -> str:

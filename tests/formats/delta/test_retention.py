@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,12 @@ from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Rete
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConfigurationError
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION
 from airflow_dynamic_tables.formats.delta.retention import CHECKPOINT_AFTER
-from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.staging import Bench
 from tests.support.delta_tables import commit_file
 
 DAY = timedelta(days=1)
 LATER = 30 * DAY
 TWO = Retention(versions_to_keep=2, version_max_age=7 * DAY)
-
-
-@pytest.fixture
-def bench(tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
-    with sql_catalog_in(tmp_path, empty_state) as catalog:
-        yield delta_bench(catalog)
 
 
 def root(bench: Bench) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -27,15 +26,8 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from tests.support.benches.delta import delta_bench, sql_catalog_in
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 from tests.support.delta_tables import commit_file, rewrite
-
-
-@pytest.fixture
-def bench(tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
-    with sql_catalog_in(tmp_path, empty_state) as catalog:
-        yield delta_bench(catalog)
 
 
 def folder(bench: Bench) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,7 +20,6 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -37,11 +36,8 @@ ONE_DAY = PartitionSet.of([{"ds": "1"}])
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
-    catalog.open()
-    yield Bench(catalog.stores()[0])
-    catalog.close()
+def bench(catalog: SqlCatalog) -> Bench:
+    return Bench(catalog.stores()[0])
 
 
 def scatter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,6 @@ import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
@@ -38,14 +37,6 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 SMALL = Limits(many=1, target=10**9)
 
 Row = tuple[str | None, datetime | None, int | None, str | None]
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
-    catalog.open()
-    yield catalog
-    catalog.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,14 +15,6 @@ from airflow_dynamic_tables.exceptions import ConfigurationError
 from tests.support.benches.staging import REVENUE, Bench
 
 RENAMED = ObjectPath("sales", "renamed")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
-    catalog.open()
-    yield catalog
-    catalog.close()
 
 
 def bench_of(catalog: SqlCatalog, path: ObjectPath = REVENUE) -> Bench:

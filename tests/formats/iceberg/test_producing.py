@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.tables.retention import Retention
 from tests.support.benches.staging import Bench
 
@@ -26,9 +24,7 @@ def clock_ahead(seconds: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("change", ["commit", "fence", "restore", "expire"])
-def test_times_never_go_back(tmp_path: Path, change: str) -> None:
-    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
-    catalog.open()
+def test_times_never_go_back(catalog: SqlCatalog, change: str) -> None:
     bench = Bench(catalog.stores()[0])
     with clock_ahead(3600):
         bench.refresh({"1": [1]})
@@ -51,4 +47,3 @@ def test_times_never_go_back(tmp_path: Path, change: str) -> None:
         [*(entry.timestamp_ms for entry in metadata.metadata_log), metadata.last_updated_ms],
     ):
         assert times == sorted(set(times))
-    catalog.close()

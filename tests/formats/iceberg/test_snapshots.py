@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
-from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from tests.support.benches.staging import NOON, Bench
 
 FEW = Retention(versions_to_keep=2, version_max_age=timedelta(days=1))
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    catalog = SqlCatalog("lake", Database(f"sqlite:///{tmp_path}/state.db"), f"file://{tmp_path}/warehouse")
-    catalog.open()
-    yield catalog
-    catalog.close()
 
 
 @pytest.fixture

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from tests.support.metastore import HiveMetastore
@@ -15,6 +21,21 @@ _NUMBERS = count(1)
 def new_name() -> str:
     """A name that no other catalog of the test run has."""
     return f"lake{next(_NUMBERS)}"
+
+
+@contextmanager
+def sql_catalog_in(folder: Path, empty_state: Path) -> Iterator[SqlCatalog]:
+    """A catalog with a warehouse in a folder.
+
+    :param empty_state: a database that is migrated already.
+    """
+    database = Database(f"sqlite:///{shutil.copy(empty_state, folder)}")
+    catalog = SqlCatalog("lake", database, f"file://{folder}/warehouse")
+    catalog.open()
+    try:
+        yield catalog
+    finally:
+        catalog.close()
 
 
 def empty_hive_catalog(name: str, metastore: HiveMetastore) -> HiveCatalog:

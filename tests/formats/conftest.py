@@ -1,0 +1,18 @@
+"""What tests of one format share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from tests.support.benches.catalogs import sql_catalog_in
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, empty_state: Path) -> Iterator[SqlCatalog]:
+    """An empty catalog of Iceberg and Delta tables."""
+    with sql_catalog_in(tmp_path, empty_state) as made:
+        yield made
