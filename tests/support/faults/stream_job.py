@@ -35,7 +35,9 @@ def run_stream(plan: RefreshPlan) -> None:
         if batch < 0 or batch in commits:
             batch += 1
             seen = {name for number in offsets for name in _files_of(checkpoint, number)}
-            new = sorted(file.name for file in Path(plan.sources[0].base_path).glob("*.json") if file.name not in seen)
+            # As Spark: a name like these is of a file that somebody still writes.
+            found = Path(plan.sources[0].base_path).glob("[!._]*.json")
+            new = sorted(file.name for file in found if file.name not in seen)
             if not new:
                 time.sleep(0.02)
                 continue
