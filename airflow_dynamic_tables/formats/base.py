@@ -7,21 +7,20 @@ CommitUnknownError. Only "surely not" may be followed by deleting files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
 from airflow_dynamic_tables.clients.deleting import Deleted
-from airflow_dynamic_tables.core.refresh.plan import RefreshResult, SourcePart
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
 
 
@@ -48,54 +47,6 @@ class CommitRequest:
     position: StreamPosition | None = None
     follows: StreamPosition | None = None
     stage: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TableContent:
-    """One snapshot of a table as files: Spark reads exactly ``files`` with ``schema`` (DDL), by column name.
-
-    ``format`` is that of the files. With ``base_path``, ``partition_keys`` are in the names of the folders below it, as Hive
-    has them; otherwise all columns are in the files. Files that do not lie below one folder are in ``parts``, too. With
-    ``table``, Spark reads the snapshot by that name, by a library of its own. ``state`` is what a refresh to come compares.
-    """
-
-    snapshot: str
-    files: tuple[str, ...] = ()
-    schema: str | None = None
-    format: str = "parquet"
-    base_path: str | None = None
-    partition_keys: tuple[str, ...] = ()
-    parts: tuple[SourcePart, ...] = ()
-    table: str | None = None
-    state: SourceState | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowCounts:
-    """Rows of one version: ``replaced`` are those of the asked partitions, ``held`` how many of the asked specs have rows at all.
-
-    ``total`` are the rows of all ``partitions``, of which a table without partition keys has one.
-    """
-
-    replaced: int
-    held: int
-    total: int
-    partitions: int
-
-    @classmethod
-    def of(cls, files: Iterable[tuple[Mapping[str, str | None], int]], asked: PartitionSet) -> RowCounts:
-        """Sum up partitions and rows of files."""
-        rows: Counter[tuple[tuple[str, str | None], ...]] = Counter()
-        for spec, count in files:
-            if count:
-                rows[tuple(spec.items())] += count
-        replaced = 0
-        held: set[frozenset[tuple[str, str | None]]] = set()
-        for partition, count in rows.items():
-            covering = asked.covering(dict(partition))
-            held |= {frozenset(spec.items()) for spec in covering}
-            replaced += count if covering else 0
-        return cls(replaced, len(held), rows.total(), len(rows))
 
 
 @dataclass(frozen=True, slots=True)

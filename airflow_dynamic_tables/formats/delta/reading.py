@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
 from airflow_dynamic_tables.exceptions import UnsupportedError
-from airflow_dynamic_tables.formats.base import TableContent
+from airflow_dynamic_tables.formats.contents import TableContent
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"

@@ -12,7 +12,6 @@ from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import TableContent
 from airflow_dynamic_tables.formats.delta.reading import EXTENSION, content, restricted, unreadable_by_name
 from airflow_dynamic_tables.formats.news import News, why_another
 
@@ -25,7 +24,7 @@ def bind(source: Source, store: Store | None, view: str, conf: Mapping[str, str]
     :raises UnsupportedError: when its files alone do not say what its rows are, and Spark has no library that knows.
     """
     has_library = EXTENSION in conf.get("spark.sql.extensions", "")
-    return _binding(source, view, content(_opened(source), source.identifier, has_library=has_library))
+    return content(_opened(source), source.identifier, has_library=has_library).bound(source.identifier, view)
 
 
 def count(source: Source, store: Store | None, partition: Mapping[str, str], least: int) -> int:  # noqa: ARG001 - see bind
@@ -60,7 +59,7 @@ def news(source: Source, store: Store | None, view: str, since: SourceState | No
     snapshot = _opened(source)
     now = content(snapshot, source.identifier)
     if since is None:
-        return News(_binding(source, view, now))
+        return News(now.bound(source.identifier, view))
     if now.state is not None and (why := why_another(since, now.state)):
         return News(ended=why)
     if since.version == now.snapshot:
@@ -68,7 +67,7 @@ def news(source: Source, store: Store | None, view: str, since: SourceState | No
     added = _added(snapshot, int(since.version))
     if isinstance(added, str):
         return News(ended=added)
-    return News(_binding(source, view, restricted(now, snapshot, added))) if added else News()
+    return News(restricted(now, snapshot, added).bound(source.identifier, view)) if added else News()
 
 
 def _added(snapshot: DeltaSnapshot, since: int) -> list[DeltaFile] | str:
@@ -105,18 +104,3 @@ def _opened(source: Source) -> DeltaSnapshot:
     if snapshot is None:
         raise TableNotFoundError(f"Source {source.identifier}: there is no Delta table in {source.path}.")
     return snapshot
-
-
-def _binding(source: Source, view: str, read: TableContent) -> SourceBinding:
-    return SourceBinding(
-        identifier=str(source.identifier),
-        view=view,
-        format=read.format,
-        version=read.snapshot,
-        files=() if read.parts else read.files,
-        schema=read.schema,
-        partition_keys=read.partition_keys,
-        table=read.table,
-        parts=read.parts,
-        state=read.state,
-    )

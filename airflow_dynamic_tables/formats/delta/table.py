@@ -15,7 +15,8 @@ from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, kept_version
+from airflow_dynamic_tables.formats.base import LakeTable, kept_version
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory
 from airflow_dynamic_tables.formats.delta.orphans import delete_orphans

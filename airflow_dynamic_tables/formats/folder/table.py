@@ -27,15 +27,9 @@ from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     StageRejectedError,
 )
-from airflow_dynamic_tables.formats.base import (
-    CommitRequest,
-    LakeTable,
-    RowCounts,
-    StagedTable,
-    TableContent,
-    kept_version,
-)
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import check_result, fresh_until, until_done
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, layout_in, record_of, version_in

@@ -17,8 +17,9 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone
+from airflow_dynamic_tables.formats.base import LakeTable, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
 from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import parameters as tables

@@ -27,8 +27,8 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
-from airflow_dynamic_tables.formats.base import RowCounts, TableContent
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
 from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows, live_rows
 

@@ -22,12 +22,8 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import (
-    LakeTable,
-    RowCounts,
-    TableContent,
-    kept_version,
-)
+from airflow_dynamic_tables.formats.base import LakeTable, kept_version
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.history import due, expire, position
 from airflow_dynamic_tables.formats.iceberg.orphans import delete_orphans

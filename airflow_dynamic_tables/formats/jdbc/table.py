@@ -17,7 +17,8 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, RowCounts, TableContent, Undone, kept_version
+from airflow_dynamic_tables.formats.base import LakeTable, Undone, kept_version
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.jdbc import records
 from airflow_dynamic_tables.formats.jdbc.orphans import delete_left
 from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find

@@ -193,16 +193,4 @@ def _bind_table(workspace: Workspace, table: DynamicTable, identifier: TableIden
         if workspace.catalog(identifier.catalog).table_exists(identifier.path):
             raise
         raise _no_version(identifier) from error  # so that nobody knows its format
-    return SourceBinding(
-        identifier=str(identifier),
-        view=view,
-        format=content.format,
-        version=content.snapshot,
-        files=() if content.parts else content.files,
-        base_path=content.base_path,
-        schema=content.schema,
-        partition_keys=content.partition_keys,
-        table=content.table,
-        parts=content.parts,
-        state=content.state,
-    )
+    return content.bound(identifier, view)

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import RowCounts
+from airflow_dynamic_tables.formats.contents import RowCounts
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 
 

@@ -29,7 +29,8 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import CommitRequest, RowCounts, StagedTable
+from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
+from airflow_dynamic_tables.formats.contents import RowCounts
 from airflow_dynamic_tables.formats.folder.table import FolderTable
 
 SALES = ObjectPath("Säle", "re venue")

@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, Partit
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import StageRejectedError
-from airflow_dynamic_tables.formats.base import RowCounts
+from airflow_dynamic_tables.formats.contents import RowCounts
 from tests.support.benches.jdbc import JdbcBench, table_of, write_rows
 
 pytestmark = pytest.mark.postgres

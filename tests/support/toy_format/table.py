@@ -28,8 +28,9 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, RowCounts, StagedTable, TableContent
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
 from airflow_dynamic_tables.formats.commits import check_result, check_rows, fresh_until, until_done
+from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
 
