@@ -31,13 +31,16 @@ class _Tables(Protocol):
     def names(self, database: str) -> list[str]: ...
     def dynamic_names(self, database: str) -> list[str]: ...
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]: ...
-    def view_names(self, database: str) -> list[str]: ...
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable: ...
     def exists(self, path: ObjectPath) -> bool: ...
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None: ...
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable: ...
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None: ...
     def drop(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None: ...
+
+
+class _TablesAndViews(_Tables, Protocol):
+    def view_names(self, database: str) -> list[str]: ...
 
 
 class _Partitions(Protocol):
@@ -63,14 +66,11 @@ class _Statistics(Protocol):
     def alter_columns(self, path: ObjectPath, statistics: Mapping[str, ColumnStatistics]) -> None: ...
 
 
-class CatalogOfParts(ReadableWritableCatalog):
-    """Leaves every subject to its part, which the subclass makes when it is made itself."""
+class CatalogOfTables(ReadableWritableCatalog):
+    """Leaves databases and tables to a part each, which the subclass makes when it is made itself."""
 
     _databases: _Databases
     _tables: _Tables
-    _partitions: _Partitions
-    _functions: _Functions
-    _statistics: _Statistics
 
     def list_databases(self) -> list[str]:
         """See :meth:`ReadableCatalog.list_databases`."""
@@ -104,10 +104,6 @@ class CatalogOfParts(ReadableWritableCatalog):
         """See :meth:`ReadableCatalog.get_dynamic_tables`."""
         return self._tables.dynamic(database)
 
-    def list_views(self, database: str) -> list[str]:
-        """See :meth:`ReadableCatalog.list_views`."""
-        return self._tables.view_names(database)
-
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`."""
         return self._tables.get(path, version)
@@ -131,6 +127,19 @@ class CatalogOfParts(ReadableWritableCatalog):
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.drop_table`."""
         self._tables.drop(path, ignore_if_not_exists=ignore_if_not_exists)
+
+
+class CatalogOfParts(CatalogOfTables):
+    """Leaves views, partitions, functions and statistics to parts as well."""
+
+    _tables: _TablesAndViews
+    _partitions: _Partitions
+    _functions: _Functions
+    _statistics: _Statistics
+
+    def list_views(self, database: str) -> list[str]:
+        """See :meth:`ReadableCatalog.list_views`."""
+        return self._tables.view_names(database)
 
     def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         """See :meth:`ReadableCatalog.get_partitions`."""

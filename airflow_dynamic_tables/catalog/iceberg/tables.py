@@ -64,6 +64,10 @@ class IcebergTables:
             tables.load_namespace_properties((database,))  # a missing one has no tables, say some
             return sorted(name[-1] for name in tables.list_tables((database,)))
 
+    def dynamic_names(self, database: str) -> list[str]:
+        """Names of the dynamic tables, sorted."""
+        return [*self.dynamic(database)]
+
     def dynamic(self, database: str) -> dict[str, CatalogDynamicTable]:
         """The dynamic tables; every table is looked at, for no Iceberg catalog can be asked for them."""
         values = {name: from_iceberg(table) for name, table in self._all(database) if is_dynamic(table.metadata)}
