@@ -1,13 +1,13 @@
-"""Data files on their way into a Hive table: read from their footers, sorted into the partitions that their folders name."""
+"""Data files on their way into a table: read from their footers, sorted into the partitions that their folders name."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,8 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, descri
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
+
+_T = TypeVar("_T")
 
 _UNREADABLE = "(a time before 1677 or after 2262)"
 """What is shown of a column that holds such a time in an ORC file, whose times Arrow reads as nanoseconds of 64 bits."""
@@ -48,22 +50,38 @@ def staged_partitions(request: CommitRequest, data: str, file_format: str) -> di
     :raises StageRejectedError: when a file is missing, damaged, or not what the result says.
     """
     result = request.result
-    keys = list(request.partition_keys)
     partitions: dict[tuple[str, ...], Folder] = {}
-    for file, footer in zip(result.files, _footers(result.files, file_format), strict=True):
-        if footer.bytes != file.bytes:
-            raise StageRejectedError(f"Staged file {file.path} has {footer.bytes} bytes, not {file.bytes}.")
+    for file, footer in zip(result.files, _footers((file.path for file in result.files), file_format), strict=True):
+        check_size(file, footer.bytes)
         if footer.rows == 0:
             continue  # nothing to publish, and no partition to read from it
-        folder = file.path.rpartition("/")[0]
-        spec = partition_of(folder[len(data) + 1 :])
-        if list(spec) != keys or not all(spec.values()):
-            raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
-        if not request.partitions.covers(spec):
-            raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
-        partitions.setdefault(tuple(spec.values()), Folder(folder)).rows += footer.rows
+        values = tuple(planned_partition(file, request, data).values())
+        partitions.setdefault(values, Folder(file.path.rpartition("/")[0])).rows += footer.rows
     check_rows(sum(folder.rows for folder in partitions.values()), result)
     return partitions
+
+
+def check_size(file: StagedFile, size: int) -> None:
+    """Check that a file of a stage is as long as the job said.
+
+    :raises StageRejectedError: when it is not.
+    """
+    if size != file.bytes:
+        raise StageRejectedError(f"Staged file {file.path} has {size} bytes, not {file.bytes}.")
+
+
+def planned_partition(file: StagedFile, request: CommitRequest, data: str) -> dict[str, str]:
+    """The partition of a file with rows, as its folder names it.
+
+    :param data: the folder that the job wrote into.
+    :raises StageRejectedError: when the folder names none, or one that is not to be replaced.
+    """
+    spec = partition_of(file.path.rpartition("/")[0][len(data) + 1 :])
+    if list(spec) != list(request.partition_keys) or not all(spec.values()):
+        raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
+    if not request.partitions.covers(spec):
+        raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
+    return spec
 
 
 def typed_value(value: str | None, kind: str) -> object:
@@ -147,24 +165,33 @@ def _read_column(file: orc.ORCFile, name: str) -> pa.ChunkedArray:
         return pa.chunked_array([pa.repeat(_UNREADABLE, file.nrows)])
 
 
-def count_rows(files: Sequence[str], file_format: str) -> list[int]:
+def count_rows(files: Iterable[str], file_format: str) -> list[int]:
     """Rows in each of some files, read from their footers.
 
     :raises StageRejectedError: when a file is missing or damaged.
     """
-    return [footer.rows for footer in _footers([StagedFile(file, 0) for file in files], file_format)]
+    return [footer.rows for footer in _footers(files, file_format)]
 
 
-def _footers(files: Sequence[StagedFile], file_format: str) -> list[_Footer]:
+def _footers(files: Iterable[str], file_format: str) -> list[_Footer]:
+    return read_footers(files, lambda path: _footer(path, file_format))
+
+
+def read_footers(files: Iterable[str], read: Callable[[str], _T], what: str = "File") -> list[_T]:
+    """What is read of each of some files, many at the same time: an object store takes its time for each.
+
+    :param what: what messages call such a file.
+    :raises StageRejectedError: when one is missing or damaged; names it.
+    """
     with ThreadPoolExecutor(8, thread_name_prefix="footers") as executor:
-        futures = [executor.submit(_footer, file.path, file_format) for file in files]
+        futures = [(path, executor.submit(read, path)) for path in files]
         footers = []
-        for file, future in zip(files, futures, strict=True):
+        for path, future in futures:
             try:
                 footers.append(future.result())
             except (OSError, ValueError, pa.ArrowException) as error:
                 executor.shutdown(cancel_futures=True)
-                raise StageRejectedError(f"File {file.path} is missing or damaged: {error}") from error
+                raise StageRejectedError(f"{what} {path} is missing or damaged: {error}") from error
         return footers
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -14,12 +13,11 @@ import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.core.refresh.plan import StagedFile
-from airflow_dynamic_tables.core.tables.data_files import partition_of
-from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.core.tables.schema import Column, parted
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
+from airflow_dynamic_tables.formats.data_files import check_size, planned_partition, read_footers
 
 LONGEST_BOUND = 32
 """Characters of a text up to which it is a bound: a longer one would have to be cut, and the upper one made greater."""
@@ -61,7 +59,8 @@ def staged_files(request: CommitRequest, data: str) -> list[AddedFile]:
     """
     columns, _ = parted(request.result.columns, request.partition_keys)
     files = request.result.files
-    added = [_checked(file, footer, columns, request, data) for file, footer in zip(files, _footers(files), strict=True)]
+    footers = read_footers((file.path for file in files), _footer, "Staged file")
+    added = [_checked(file, footer, columns, request, data) for file, footer in zip(files, footers, strict=True)]
     holding_rows = [file for file in added if file is not None]
     check_rows(sum(file.rows for file in holding_rows), request.result)
     return holding_rows
@@ -75,18 +74,12 @@ class _Footer:
 
 def _checked(file: StagedFile, footer: _Footer, columns: Sequence[Column], request: CommitRequest, data: str) -> AddedFile | None:
     """The file, if it holds rows."""
-    if footer.bytes != file.bytes:
-        raise StageRejectedError(f"Staged file {file.path} has {footer.bytes} bytes, not {file.bytes}.")
+    check_size(file, footer.bytes)
     rows = footer.metadata.num_rows
     if rows == 0:
         return None  # nothing to publish, and no partition to read from it
     _check_columns(file.path, footer.metadata.schema.to_arrow_schema(), columns)
-    spec = partition_of(file.path.rpartition("/")[0][len(data) + 1 :])
-    if list(spec) != list(request.partition_keys) or not all(spec.values()):
-        raise StageRejectedError(f"Staged file {file.path} does not say what its partition is; a value is never empty.")
-    if not request.partitions.covers(spec):
-        raise StageRejectedError(f"Staged file {file.path} is of partition {describe(spec)}, which was not planned.")
-    return AddedFile(file.path, spec, rows, footer.bytes, _stats(footer.metadata, columns))
+    return AddedFile(file.path, planned_partition(file, request, data), rows, footer.bytes, _stats(footer.metadata, columns))
 
 
 def _check_columns(path: str, schema: pa.Schema, columns: Sequence[Column]) -> None:
@@ -96,19 +89,6 @@ def _check_columns(path: str, schema: pa.Schema, columns: Sequence[Column]) -> N
     for name, kind in expected.items():
         if kind is not None and schema.field(name).type != kind:
             raise StageRejectedError(f"Staged file {path} has {schema.field(name).type} in column {name!r}, not {kind}.")
-
-
-def _footers(files: Sequence[StagedFile]) -> list[_Footer]:
-    with ThreadPoolExecutor(8, thread_name_prefix="footers") as executor:
-        futures = [executor.submit(_footer, file.path) for file in files]
-        footers = []
-        for file, future in zip(files, futures, strict=True):
-            try:
-                footers.append(future.result())
-            except (OSError, ValueError, pa.ArrowException) as error:
-                executor.shutdown(cancel_futures=True)
-                raise StageRejectedError(f"Staged file {file.path} is missing or damaged: {error}") from error
-        return footers
 
 
 def _footer(path: str) -> _Footer:
