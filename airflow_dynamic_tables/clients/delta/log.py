@@ -78,6 +78,11 @@ class DeltaLog:
         """
         return self._read(version, whole=True)
 
+    def entries(self, versions: Iterable[int]) -> list[list[Action] | None]:
+        """As :meth:`entry` of some versions, in their order."""
+        with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
+            return list(executor.map(self.entry, versions))
+
     def info(self, version: int) -> Mapping[str, Any] | None:
         """The ``commitInfo`` of an entry: who made it, and how; empty when it has none, otherwise as :meth:`entry`."""
         first = self._read(version, whole=False)

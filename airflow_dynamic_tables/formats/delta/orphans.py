@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
@@ -26,9 +25,6 @@ _KEEPS_LONGER = "delta.deletedFileRetentionDuration"
 """Property of a table by which somebody asks for more."""
 
 _DAYS = {"hour": 1 / 24, "day": 1, "week": 7}
-
-_TOGETHER = 16
-"""How many entries are read at the same time: an object store takes its time for each."""
 
 _HALF_ENTRY = re.compile(r"\.\d{20}\.json\.[0-9a-f]{32}\.tmp|_commit_[0-9a-f-]+\.json\.tmp")
 """What a writer that was killed leaves beside the entries of the log: ours, or delta-rs."""
@@ -95,9 +91,7 @@ def _referenced(location: str) -> set[str]:
             f"The log in {location} has no version that can be read by its entries; no file is deleted."
         )
     used = {file.uri for file in snapshot.files}
-    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="delta-log") as executor:
-        read = list(executor.map(log.entry, entries))
-    for actions in read:
+    for actions in log.entries(entries):
         if actions is None:
             raise CatalogUnavailableError(f"The log in {location} is being cut off; its files are looked at next time.")
         used |= {
