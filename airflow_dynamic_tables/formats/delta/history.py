@@ -79,7 +79,7 @@ class DeltaHistory:
         """The version that a token's commit made, if the table still knows the token."""
         if self.snapshot is None or (number := self.snapshot.transaction(application_of(token))) is None:
             return None
-        for entry, info in self.log.infos(self.log.versions()[::-1]):
+        for entry, info in self._infos():
             version = _version(entry, info)
             if version is not None and version.token == token:
                 return version
@@ -95,7 +95,7 @@ class DeltaHistory:
         """How far the table is of the stream that its rows are of; ``None`` when they are of none, or somebody changed them."""
         if self.snapshot is None:
             return None
-        for entry, info in self.log.infos(self.log.versions()[::-1]):
+        for entry, info in self._infos():
             told = _told(info)
             if TOKEN in told:
                 return _position(told)
@@ -109,10 +109,14 @@ class DeltaHistory:
             return None
         return TableLayout(self.snapshot.columns, self.snapshot.partition_keys)
 
+    def _infos(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """What the entries say of who made them, newest first."""
+        return self.log.infos(self.log.versions()[::-1])
+
     def _lineage(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Entries, newest first, without those that somebody else's ``RESTORE`` took back."""
         newest = None
-        for entry, info in self.log.infos(self.log.versions()[::-1]):
+        for entry, info in self._infos():
             if newest is not None and entry > newest:
                 continue
             yield entry, info
@@ -146,7 +150,7 @@ class DeltaHistory:
 
     def _latest_time(self) -> datetime:
         """When the table was changed last, as its log says; no version can be newer."""
-        info = next((info for _, info in self.log.infos(self.log.versions()[::-1])), {})
+        info = next((info for _, info in self._infos()), {})
         return datetime.fromtimestamp(float(info.get("timestamp") or 0) / 1000, UTC)
 
 
