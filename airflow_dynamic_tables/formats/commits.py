@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Rebuild
-from airflow_dynamic_tables.core.tables.versions import Version, recorded
+from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version, recorded
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
@@ -160,6 +160,19 @@ def check_result(request: CommitRequest, token: str, stage: str, *, can_add: boo
     outside = [file.path for file in result.files if not _is_below(file.path, stage)]
     if outside:
         raise StageRejectedError(f"The job wrote {shown(outside[0])}, which is outside its stage.")
+
+
+def check_position(path: object, request: CommitRequest, position: Callable[[], StreamPosition | None]) -> None:
+    """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
+
+    :param position: says how far the table is of a stream.
+    :raises CommitRejectedError: when the table holds something else.
+    """
+    if request.follows is not None and position() != request.follows:
+        raise CommitRejectedError(
+            f"{path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
+            "another refresh or somebody else changed its rows, or the batch is there already."
+        )
 
 
 def _is_below(path: str, folder: str) -> bool:

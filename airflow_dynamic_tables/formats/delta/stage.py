@@ -34,6 +34,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_position,
     check_result,
     fresh_until,
     not_restored,
@@ -170,7 +171,7 @@ class DeltaStagedTable(StagedTable):
 
     def _replacement(self, history: DeltaHistory, request: CommitRequest, added: Callable[[], list[AddedFile]]) -> _Entry:
         """Everything the commit changes, on the table as it is now: definition, files out, files in, token."""
-        self._check_position(history, request)
+        check_position(self._path, request, history.position)
         snapshot = history.snapshot
         definition, is_kept = self._evolution(history, request)
         replaced = NO_PARTITIONS if request.follows else request.partitions if is_kept else WHOLE_TABLE
@@ -225,17 +226,6 @@ class DeltaStagedTable(StagedTable):
         layout.check_keys(self._path, keys, request.rebuild)
         wanted = layout.evolved(columns, request.rebuild)
         return Definition(wanted, keys, request.comment or snapshot.comment), layout.is_kept(columns, keys)
-
-    def _check_position(self, history: DeltaHistory, request: CommitRequest) -> None:
-        """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
-
-        :raises CommitRejectedError: when the table holds something else.
-        """
-        if request.follows is not None and history.position() != request.follows:
-            raise CommitRejectedError(
-                f"{self._path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
-                "another refresh or somebody else changed its rows, or the batch is there already."
-            )
 
     def _check_writable(self, snapshot: DeltaSnapshot) -> None:
         if why := why_unwritable(snapshot):

@@ -33,6 +33,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_position,
     check_result,
     check_rows,
     fresh_until,
@@ -140,7 +141,7 @@ class IcebergStagedTable(StagedTable):
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
         self._check_same_table(table, request)
         check_result(request, self._token, self._folder(table), can_add=True)
-        self._check_position(table, request)
+        check_position(self._path, request, lambda: position(table))
         is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
         transaction = self._evolution(table, request)
         added = self._data_files(transaction, table.io, request)
@@ -170,17 +171,6 @@ class IcebergStagedTable(StagedTable):
         if request.stage not in ("", folder) or any(f"{stage}/" in stray for stray in strays):
             raise CommitRejectedError(
                 f"{self._path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
-            )
-
-    def _check_position(self, table: Table, request: CommitRequest) -> None:
-        """Rows are added to what they follow and to nothing else; so no batch of a stream is ever there twice.
-
-        :raises CommitRejectedError: when the table holds something else.
-        """
-        if request.follows is not None and position(table) != request.follows:
-            raise CommitRejectedError(
-                f"{self._path} does not hold what stream {request.follows.stream} returned up to batch {request.follows.batch}: "
-                "another refresh or somebody else changed its rows, or the batch is there already."
             )
 
     def _restoration(self, table: Table, number: int, *, with_columns: bool) -> Transaction:
