@@ -57,7 +57,7 @@ class HiveTables:
         """One table; the metastore has the current version only."""
         stored = self.load(path)
         table = self.value(stored)
-        if isinstance(table, CatalogDynamicTable) and delta.is_delta(table):
+        if delta.is_delta(table):
             known = delta.as_stored(replace(table, location=location_of(stored)), version)
             if known is None:
                 raise no_version(self.session.catalog, path, str(version))

@@ -104,8 +104,7 @@ class SqlTables:
         """Where a dynamic table of some format lies, as its row says; ``None`` when there is none of that name and format."""
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
-        is_one = isinstance(entry, CatalogDynamicTable) and entry.format == table_format
-        return entry.location if entry is not None and is_one and not isinstance(entry, CatalogView) else None
+        return entry.location if isinstance(entry, CatalogDynamicTable) and entry.format == table_format else None
 
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """Insert a row."""
