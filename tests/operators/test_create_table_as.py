@@ -24,19 +24,6 @@ from tests.support.pyarrow_job import write_numbers
 FIGURES = TableIdentifier("default", "shop", "figures")
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An Airflow home, and a machine that has Java and spark-submit as far as anybody looks."""
-    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
-    for program in ("java/bin/java", "spark/bin/spark-submit"):
-        (tmp_path / program).parent.mkdir(parents=True)
-        (tmp_path / program).touch(mode=0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    return tmp_path
-
-
 def run(
     operator: CreateTableAsOperator, job: Callable[[RefreshPlan], None], monkeypatch: pytest.MonkeyPatch, token: str = "t1"
 ) -> dict[str, Any]:
