@@ -23,8 +23,8 @@ from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedErr
 class ReadableWritableCatalog(ReadableCatalog):
     """A catalog that can also be changed."""
 
-    renames_drafts: bool = False
-    """Whether a rename is one step that no other rename or new table of the name comes between, so that it can make a table."""
+    publishes_drafts: bool = False
+    """Whether :meth:`publish_draft` and :meth:`discard_draft` keep their promises, so that a table can be made of a query."""
 
     @abstractmethod
     def create_database(self, database: str, value: CatalogDatabase, *, ignore_if_exists: bool = False) -> None:
@@ -110,6 +110,24 @@ class ReadableWritableCatalog(ReadableCatalog):
         :raises TableNotFoundError: when it is missing.
         :raises TableAlreadyExistsError: when the new name is taken.
         """
+
+    def publish_draft(self, draft: ObjectPath, name: str) -> None:
+        """Give a table that is being made the name by which others find it, in one step.
+
+        Once the table has that name, whoever calls again only lets go of what is left of the draft.
+
+        :raises TableNotFoundError: when there is no such draft, or it was discarded.
+        :raises TableAlreadyExistsError: when the name is taken, also since a moment ago; what has it stays.
+        """
+        self.rename_table(draft, name)
+
+    def discard_draft(self, draft: ObjectPath, name: str) -> None:
+        """Give a draft another name, by which nobody publishes it, also not whoever is about to.
+
+        :raises TableNotFoundError: when there is no such draft any more, maybe because it was published.
+        :raises TableAlreadyExistsError: when something else has the name.
+        """
+        self.rename_table(draft, name)
 
     @abstractmethod
     def drop_table(self, path: ObjectPath, *, ignore_if_not_exists: bool = False) -> None:

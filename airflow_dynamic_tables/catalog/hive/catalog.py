@@ -35,7 +35,7 @@ class HiveCatalog(CatalogOfParts):
     :param warehouse: URI of the folder that new databases are placed in; by default the metastore's own.
     """
 
-    renames_drafts = True
+    publishes_drafts = True
 
     _tables: HiveTables
     _partitions: HivePartitions

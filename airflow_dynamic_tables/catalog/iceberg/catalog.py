@@ -39,7 +39,7 @@ class IcebergCatalog(CatalogOfTables):
 
     def __init__(self, name: str, server: Server, default_database: str = "default") -> None:
         super().__init__(name, default_database)
-        self.renames_drafts = server.traits.renames_at_once
+        self.publishes_drafts = server.traits.renames_at_once
         self._session = Session(server)
         self._databases = IcebergDatabases(self._session)
         self._tables = IcebergTables(self._session)

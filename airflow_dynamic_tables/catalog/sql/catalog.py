@@ -31,7 +31,7 @@ class SqlCatalog(CatalogOfParts):
     :param warehouse: URI of the folder new Iceberg tables are placed in.
     """
 
-    renames_drafts = True
+    publishes_drafts = True
 
     _databases: SqlDatabases
     _tables: SqlTables

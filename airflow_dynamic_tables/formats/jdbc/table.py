@@ -32,6 +32,8 @@ class JdbcTable(LakeTable):
     :raises UnsupportedError: when no table can have that name.
     """
 
+    can_be_drafted = False
+
     def __init__(self, store: PostgresStore, path: ObjectPath, file_format: str) -> None:  # noqa: ARG002 - it has no files
         self._store = store
         self._server = store.server

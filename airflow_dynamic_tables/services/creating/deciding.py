@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, sink_formats
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, sink_formats
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
@@ -55,11 +55,10 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     table_format = _format(wanted, entry)
     catalog = workspace.catalog(identifier.catalog)
     table = workspace.table(identifier, table_format)
-    traits = FORMATS[table_format]
-    if not table.is_atomic or traits.in_server or traits.placed_by_entry or not catalog.renames_drafts:
+    if not (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts):
         raise UnsupportedError(
             f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
-            f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.renames_drafts else ' in another catalog'}."
+            f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.publishes_drafts else ' in another catalog'}."
         )
     if entry is None:
         catalog.check_path(identifier.path)  # the draft has another name, so the commit would be the first to ask

@@ -102,7 +102,7 @@ class DraftedTable(StagedTable):
     def _named(self, version: Version) -> Version:
         """Give the draft its name."""
         try:
-            self._catalog.rename_table(self.draft.path, self._identifier.table)
+            self._catalog.publish_draft(self.draft.path, self._identifier.table)
         except TableAlreadyExistsError as error:
             raise self._taken() from error
         except TableNotFoundError as error:
@@ -136,7 +136,7 @@ class DraftedTable(StagedTable):
     def fence(self) -> None:
         """See :meth:`StagedTable.fence`: the draft gets a name that no commit looks for."""
         try:
-            self._catalog.rename_table(self.draft.path, self._discarded.table)
+            self._catalog.discard_draft(self.draft.path, self._discarded.table)
         except TableNotFoundError:
             self._note_lost()  # it has its name, or was given up before
         except TableAlreadyExistsError as error:
@@ -157,7 +157,7 @@ class DraftedTable(StagedTable):
     def abort(self, location: str | None = None) -> None:
         """See :meth:`StagedTable.abort`: files first, so that after a kill the catalog still tells of what is left."""
         with suppress(TableNotFoundError):
-            self._catalog.rename_table(self.draft.path, self._discarded.table)
+            self._catalog.discard_draft(self.draft.path, self._discarded.table)
         if location and not self._is_lost:
             self._delete(location)
         with suppress(TableNotFoundError):
