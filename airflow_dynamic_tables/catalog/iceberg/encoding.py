@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, table_of
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode, encode
 from airflow_dynamic_tables.clients.iceberg.keys import are_known, keys_of
+from airflow_dynamic_tables.clients.iceberg.placing import LATEST_VERSION
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -92,8 +93,10 @@ def adopted(catalog: str, path: ObjectPath, physical: Table, table: CatalogDynam
     :raises UnsupportedError: when its rows cannot be replaced as the definition wants it.
     """
     keys = keys_of(physical.spec(), physical.schema())
+    version = physical.format_version
     obstacles = {
         f"its format is iceberg and not {table.format}": table.format != DEFAULT_FORMAT,
+        f"its format version is {version}, and commits here write versions up to {LATEST_VERSION}": version > LATEST_VERSION,
         "it is partitioned by what only another engine computes": not are_known(physical.spec()),
         f"its partition keys are {keys or 'none'} and not {table.partition_keys or 'none'}": keys != table.partition_keys,
     }

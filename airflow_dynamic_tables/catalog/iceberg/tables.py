@@ -152,8 +152,10 @@ class IcebergTables:
             revisions.alter(physical, properties_of(adopted(self.session.catalog, path, physical, table)), ())
             return True
 
-        if is_dynamic(self.load(path).metadata):
+        physical = self.load(path)
+        if is_dynamic(physical.metadata):
             return False
+        adopted(self.session.catalog, path, physical, table)  # what cannot be adopted gets no tag either
         return self._swapped(path, attempt)
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:

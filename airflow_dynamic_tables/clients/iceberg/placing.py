@@ -12,8 +12,11 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
 PREVIOUS_METADATA = {TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10"}
 """How many earlier metadata files are kept: each is as large as the history of the table, and nobody reads one."""
 
+LATEST_VERSION = 2
+"""The latest format version that PyIceberg writes; it reads later ones."""
+
 NEW_TABLE = {
-    TableProperties.FORMAT_VERSION: "2",
+    TableProperties.FORMAT_VERSION: str(LATEST_VERSION),
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     **PREVIOUS_METADATA,
 }

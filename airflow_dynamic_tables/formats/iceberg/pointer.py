@@ -23,7 +23,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
-from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
+from airflow_dynamic_tables.clients.iceberg.placing import LATEST_VERSION, NEW_TABLE, new_location
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -37,13 +37,9 @@ _REFUSED = (AuthorizationExpiredError, BadRequestError, ForbiddenError, Unauthor
 _NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-_WRITTEN = 2
-"""The latest format version that PyIceberg writes."""
-
-
 def is_writable(table: Table) -> bool:
     """Whether PyIceberg can write into a table, and not only read it."""
-    return table.format_version <= _WRITTEN
+    return table.format_version <= LATEST_VERSION
 
 
 def check_writable(table: Table, path: ObjectPath) -> None:
@@ -54,7 +50,8 @@ def check_writable(table: Table, path: ObjectPath) -> None:
     if not is_writable(table):
         raise CommitRejectedError(
             f"{path} has Iceberg's format version {table.format_version}, which another engine gave it: it can be read as a "
-            f"source, but commits here write versions up to {_WRITTEN}, and no table goes back. Drop it and refresh it again."
+            f"source, but commits here write versions up to {LATEST_VERSION}, and no table goes back. Drop it and refresh it "
+            "again."
         )
 
 

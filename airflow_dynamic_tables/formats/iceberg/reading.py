@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
@@ -20,7 +21,7 @@ from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
-from airflow_dynamic_tables.formats.iceberg.deletions.positions import delete_files, why_unknown
+from airflow_dynamic_tables.formats.iceberg.deletions.positions import delete_files, reading_deletes, why_unknown
 from airflow_dynamic_tables.formats.iceberg.history import keeps_rows
 from airflow_dynamic_tables.formats.news import News, why_another
 
@@ -33,14 +34,25 @@ def first_rows(table: Table, snapshot_id: int | None, rows: int) -> list[dict[st
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if why := why_unknown(delete_files(table, snapshot)):
         raise UnsupportedError(f"The table {why}, so its rows cannot be shown; read it by that engine, or let it rewrite them.")
-    scan = table.scan(snapshot_id=snapshot_id, limit=rows)
+    scan = table.scan(snapshot_id=snapshot_id)
     schema = scan.projection()
-    if any(_loses_nulls(field.field_type) for field in schema.fields):
-        tasks = list(scan.plan_files())
-        if all(_says_it_all(task, schema) for task in tasks):
-            read = read_rows([(task.file.file_path, {}) for task in tasks], "parquet", rows)
-            return [{field.name: row.get(field.name) for field in schema.fields} for row in read]
-    return plain_rows(scan.to_arrow())
+    tasks = list(scan.plan_files())
+    if any(_loses_nulls(field.field_type) for field in schema.fields) and all(_says_it_all(task, schema) for task in tasks):
+        read = read_rows([(task.file.file_path, {}) for task in tasks], "parquet", rows)
+        return [{field.name: row.get(field.name) for field in schema.fields} for row in read]
+    return _rows_of(scan, tasks, rows)
+
+
+def _rows_of(scan: DataScan, tasks: Sequence[FileScanTask], most: int) -> list[dict[str, Any]]:
+    """The first rows, file by file: of all at once PyIceberg takes what deletes rows of one for what deletes those of another."""
+    rows: list[dict[str, Any]] = []
+    for task in tasks:
+        reader = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, limit=most - len(rows))
+        with reading_deletes(task.delete_files):
+            rows += plain_rows(reader.to_table([task]))
+        if len(rows) >= most:
+            break
+    return rows
 
 
 def _loses_nulls(kind: IcebergType) -> bool:

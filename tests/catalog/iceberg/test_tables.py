@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
@@ -14,12 +17,14 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.clients.iceberg.servers import Server
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import UnsupportedError
 from tests.contracts.catalogs.samples import DYNAMIC, TABLE, VIEW
 from tests.support.benches.staging import REVENUE, Bench
+from tests.support.iceberg_tables import upgrade
 
 THEIRS = ObjectPath("sales", "theirs")
 COLUMNS = Schema(NestedField(1, "ds", StringType()), NestedField(2, "n", LongType()), NestedField(3, "at", TimestampType()))
@@ -60,9 +65,27 @@ def test_a_table_of_others_is_adopted_with_its_rows(theirs: IcebergCatalog) -> N
     assert theirs.get_table(THEIRS).comment == "ours"
 
 
-def test_a_table_that_does_not_fit_is_not_adopted(theirs: IcebergCatalog) -> None:
+def test_a_table_that_does_not_fit_is_not_adopted_and_stays_as_it_is(theirs: IcebergCatalog) -> None:
+    (store,) = theirs.stores()
+    before = store.tables.load_table(("sales", "theirs")).metadata_location
     with pytest.raises(UnsupportedError, match=r"cannot be adopted: its partition keys are \('ds',\) and not none\."):
         theirs.adopt_table(THEIRS, replace(DYNAMIC, partition_keys=()))
+    assert store.tables.load_table(("sales", "theirs")).metadata_location == before
+
+
+def test_a_table_of_a_later_format_version_is_read_and_not_adopted(tmp_path: Path) -> None:
+    database = {"uri": f"sqlite:///{tmp_path}/iceberg.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    with closing(SqlCatalog("lake", **database)) as theirs:
+        theirs.create_namespace("default")
+        upgrade(theirs.create_table(("default", "theirs"), COLUMNS))
+    with closing(IcebergCatalog("lake", Server("lake", "sql", database))) as catalog:
+        catalog.open()
+        path = ObjectPath("default", "theirs")
+        assert len(catalog.get_table(path).columns) == 3
+        with pytest.raises(
+            UnsupportedError, match=r"cannot be adopted: its format version is 3, and commits here write versions up to 2\."
+        ):
+            catalog.adopt_table(path, replace(DYNAMIC, partition_keys=()))
 
 
 def test_a_table_that_is_partitioned_by_what_is_computed_is_adopted_by_the_same_keys(theirs: IcebergCatalog) -> None:

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    ManifestWriterV2,
-)
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import Record
 
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import SourcePart
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejectedError, UnsupportedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    StageRejectedError,
+    UnsupportedError,
+)
 from airflow_dynamic_tables.formats.iceberg.deletions import positions
-from airflow_dynamic_tables.formats.iceberg.producing import InOrder
 from airflow_dynamic_tables.formats.iceberg.reading import news
 from airflow_dynamic_tables.formats.small_files import Limits
 from tests.support.benches.staging import Bench
+from tests.support.iceberg_tables import deletion_vectors, position_deletes, publish_deletes, upgrade
 
 DAY = PartitionSet.of([{"ds": "1"}])
 
@@ -55,50 +45,10 @@ def bench(catalog: SqlCatalog) -> Bench:
     return bench
 
 
-class ManifestOfDeletes(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
-class Deletion(InOrder["Deletion"], _FastAppendFiles):
-    """A snapshot of another engine that deletes rows beside the files; PyIceberg itself writes none."""
-
-    deletes: Sequence[DataFile] = ()
-
-    def _existing_manifests(self) -> list[ManifestFile]:
-        metadata = self._transaction.table_metadata
-        with ManifestOfDeletes(
-            metadata.spec(), metadata.schema(), self.new_manifest_output(), self._snapshot_id, "null"
-        ) as writer:
-            for file in self.deletes:
-                entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
-                writer.add(entry)
-        return [writer.to_manifest_file(), *super()._existing_manifests()]
-
-
 def delete(table: Table, day: str, rows: Sequence[int], content: DataFileContent = DataFileContent.POSITION_DELETES) -> None:
     """Delete rows of the file of a day by their places, as merge-on-read has it."""
     (data,) = [task.file for task in table.scan(f"ds = '{day}'").plan_files()]
-    path = Path(table.location().removeprefix("file://"), "data", f"deletes-{day}-{rows[0]}.parquet")
-    pq.write_table(pa.table({"file_path": [data.file_path] * len(rows), "pos": pa.array(rows, pa.int64())}), path)
-    file = DataFile.from_args(
-        content=content,
-        file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(day),
-        record_count=len(rows),
-        file_size_in_bytes=path.stat().st_size,
-        equality_ids=[2] if content == DataFileContent.EQUALITY_DELETES else None,
-    )
-    file.spec_id = table.spec().spec_id
-    with table.transaction() as transaction:
-        deletion = Deletion(Operation.DELETE, transaction, table.io)
-        deletion.deletes = (file,)
-        deletion.commit()
+    publish_deletes(table, position_deletes(table, data.partition, [(data.file_path, row) for row in rows], content))
 
 
 def physical(catalog: SqlCatalog) -> Table:
@@ -131,6 +81,77 @@ def test_rows_that_are_deleted_twice_are_gone_once(bench: Bench, catalog: SqlCat
     assert counted is not None
     assert counted.total == 3
     assert bench.table.read().parts[-1].deleted == (1, 2, 3)
+
+
+def files_by_day(table: Table) -> dict[str, DataFile]:
+    return {str(task.file.partition[0]): task.file for task in table.scan().plan_files()}
+
+
+def held(bench: Bench) -> dict[str, list[int]]:
+    """The rows of each day, after it is checked that they are told alike wherever they are told."""
+    rows = bench.rows()
+    counted = bench.table.count(WHOLE_TABLE)
+    assert counted is not None
+    assert counted.total == sum(map(len, rows.values()))
+    deleted = {file: part.deleted for part in bench.table.read().parts for file in part.files}
+    assert counted.total == 6 - sum(map(len, deleted.values()))
+    return rows
+
+
+def test_a_delete_file_names_rows_of_several_files_in_any_row_group(bench: Bench, catalog: SqlCatalog) -> None:
+    table = physical(catalog)
+    file = files_by_day(table)["1"]
+    places = [("file:///of/another/table.parquet", 0), (file.file_path, 0), (file.file_path, 1), (file.file_path, 3)]
+    publish_deletes(table, position_deletes(table, file.partition, places), position_deletes(table, file.partition, []))
+    assert held(bench) == {"1": [12], "2": [20, 21]}
+
+
+def test_rows_of_another_partition_and_rows_that_are_not_there_are_not_deleted(bench: Bench, catalog: SqlCatalog) -> None:
+    table = physical(catalog)
+    files = files_by_day(table)
+    places = [(files["1"].file_path, 99), (files["2"].file_path, 0)]
+    publish_deletes(table, position_deletes(table, files["1"].partition, places))
+    assert held(bench) == {"1": [10, 11, 12, 13], "2": [20, 21]}
+
+
+def test_a_file_that_is_added_again_keeps_what_was_deleted_of_it_before(bench: Bench, catalog: SqlCatalog) -> None:
+    file = files_by_day(physical(catalog))["1"]
+    publish_deletes(physical(catalog), position_deletes(physical(catalog), file.partition, [(file.file_path, 0)]))
+    physical(catalog).delete("ds = '1'")
+    assert bench.rows() == {"2": [20, 21]}
+    physical(catalog).add_files([file.file_path])
+    assert held(bench) == {"1": [10, 11, 12, 13], "2": [20, 21]}, "a deletion is of files that are as old as itself, or older"
+    publish_deletes(physical(catalog), position_deletes(physical(catalog), file.partition, [(file.file_path, 3)]))
+    assert held(bench) == {"1": [10, 11, 12], "2": [20, 21]}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletion_vectors_are_left_out(bench: Bench, catalog: SqlCatalog, version: int) -> None:
+    table = physical(catalog)
+    rows = {"1": [0, 3], "2": [1]}
+    vectors = {file.file_path: (file.partition, rows[day]) for day, file in files_by_day(table).items()}
+    publish_deletes(table, *deletion_vectors(table, vectors))
+    if version == 3:
+        upgrade(physical(catalog))
+    assert held(bench) == {"1": [11, 12], "2": [20]}
+    assert [part.deleted for part in bench.table.read().parts] == [(0, 3), (1,)]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 and no more PAR1"])
+def test_a_delete_file_that_is_lost_or_damaged_is_named(bench: Bench, catalog: SqlCatalog, content: bytes | None) -> None:
+    table = physical(catalog)
+    file = files_by_day(table)["1"]
+    deletes = position_deletes(table, file.partition, [(file.file_path, 0)])
+    publish_deletes(table, deletes)
+    path = Path(deletes.file_path.removeprefix("file://"))
+    path.unlink() if content is None else path.write_bytes(content)
+    for read in (bench.table.read, bench.rows, lambda: bench.table.count(WHOLE_TABLE)):
+        with pytest.raises(
+            CatalogUnavailableError, match=rf"^Cannot read which rows another engine deleted \({deletes.file_path}"
+        ):
+            read()
+    bench.refresh({"3": [1]})
+    assert bench.rows() == {"3": [1]}
 
 
 def test_a_refresh_replaces_the_rest(bench: Bench, catalog: SqlCatalog) -> None:
@@ -189,8 +210,7 @@ def test_a_table_of_a_later_format_version_is_read_and_not_written(bench: Bench,
     table = physical(catalog)
     staged = bench.stage("t2")
     result = bench.write(staged, {"1": [1]})
-    metadata = Path(table.metadata_location.removeprefix("file://"))
-    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}))
+    upgrade(table)
     said = "has Iceberg's format version 3, which another engine gave it: it can be read as a source"
     with pytest.raises(CommitRejectedError, match=said):
         bench.commit(staged, result)

@@ -5,12 +5,16 @@ A few are left out when the rest is read. Many, and rows that are deleted by the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
+
+from airflow_dynamic_tables.clients.object_stores import as_os_errors
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 
 MOST_FILES = 100
 """Delete files of which rows are left out here; each is read whenever the table is."""
@@ -57,15 +61,35 @@ def why_unknown(deletes: Iterable[DataFile]) -> str | None:
     return None
 
 
+@contextmanager
+def reading_deletes(deletes: Collection[DataFile]) -> Iterator[None]:
+    """Around everything that reads them, or a data file whose rows they delete.
+
+    :raises CatalogUnavailableError: when one is missing or damaged; names them.
+    """
+    try:
+        with as_os_errors():
+            yield
+    except (OSError, ValueError, KeyError) as error:
+        if not deletes:
+            raise
+        paths = ", ".join(sorted(file.file_path for file in deletes))
+        raise CatalogUnavailableError(f"Cannot read which rows another engine deleted ({paths}): {error}") from error
+
+
 def _positions(table: Table, tasks: Sequence[FileScanTask]) -> dict[str, tuple[int, ...]]:
     """Deleted rows by the path of their data file; a delete file may be of many."""
     from pyiceberg.io.pyarrow import _read_deletes  # loads Arrow, for which nobody waits who only looks at tables
 
     read = {file.file_path: file for task in tasks for file in task.delete_files}
-    by_path = {path: _read_deletes(table.io, file) for path, file in read.items()}
+    by_path = {}
+    for path, file in read.items():
+        with reading_deletes([file]):
+            by_path[path] = _read_deletes(table.io, file)
     positions: dict[str, tuple[int, ...]] = {}
     for task in tasks:
         path = task.file.file_path
         told = [by_path[file.file_path].get(path) for file in task.delete_files]
-        positions[path] = tuple(sorted({row for rows in told if rows is not None for row in rows.to_pylist()}))
+        rows = {row for places in told if places is not None for row in places.to_pylist()}
+        positions[path] = tuple(sorted(row for row in rows if row < task.file.record_count))
     return {path: rows for path, rows in positions.items() if rows}

@@ -15,7 +15,7 @@ from pyiceberg.io import InputFile
 from pyiceberg.io.fileformat import DataFileStatistics
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType
 
@@ -23,6 +23,9 @@ from airflow_dynamic_tables.clients.iceberg.keys import key_of
 from airflow_dynamic_tables.exceptions import StageRejectedError
 
 _ROWS_AT_ONCE = 131_072
+
+_WITHOUT_SIGN = 2**31 - 1
+"""The bits of a hash that say its bucket."""
 
 
 def partition_values(file: InputFile, statistics: DataFileStatistics, spec: PartitionSpec, schema: Schema) -> Record:
@@ -56,7 +59,7 @@ def _value(file: InputFile, statistics: DataFileStatistics, field: PartitionFiel
     if field.transform.preserves_order and has_bounds and nulls == 0:
         value = statistics._partition_value(field, schema)
     else:
-        value = _only(_transformed(file, column.name, field.transform.transform(column.field_type)))
+        value = _only(_transformed(file, column.name, _transform(field, column.field_type)))
     if not _fits(value, field.transform.result_type(column.field_type)):
         raise ValueError(f"{value} is less than its type {column.field_type} holds")
     return value
@@ -70,6 +73,16 @@ def _fits(value: Any, kind: IcebergType) -> bool:
         case DecimalType():
             return value is None or len(value.as_tuple().digits) <= kind.precision
     return True
+
+
+def _transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any]:
+    """PyIceberg's own transform; of a bucket its own hash, to which it adds a remainder that takes ten times as long."""
+    match field.transform:
+        case BucketTransform(num_buckets=number):
+            hashed = field.transform.transform(kind, bucket=False)
+            return lambda value: None if value is None else (hashed(value) & _WITHOUT_SIGN) % number
+    transform: Callable[[Any], Any] = field.transform.transform(kind)
+    return transform
 
 
 def _only(values: Iterator[Any]) -> Any:
