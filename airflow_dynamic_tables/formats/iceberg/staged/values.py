@@ -79,7 +79,7 @@ def _transform(field: PartitionField, kind: IcebergType) -> Callable[[Any], Any]
     """PyIceberg's own transform; of a bucket its own hash, to which it adds a remainder that takes ten times as long."""
     match field.transform:
         case BucketTransform(num_buckets=number):
-            hashed = field.transform.transform(kind, bucket=False)
+            hashed: Callable[[Any], Any] = field.transform.transform(kind, bucket=False)
             return lambda value: None if value is None else (hashed(value) & _WITHOUT_SIGN) % number
     transform: Callable[[Any], Any] = field.transform.transform(kind)
     return transform
