@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,3 +63,37 @@ def require(features: Iterable[str], **configuration: str) -> Callable[[dict[str
             action["metaData"]["configuration"].update(configuration)
 
     return change
+
+
+def replay(root: Path, version: int) -> list[dict[str, Any]]:
+    """What a table is like as of a version, by all entries: its latest protocol, metadata, transactions and files."""
+    state: dict[tuple[str, str], dict[str, Any]] = {}
+    for number in range(version + 1):
+        actions = [json.loads(line) for line in commit_file(root, number).read_text().splitlines()]
+        for kind, said in sorted((pair for action in actions for pair in action.items()), key=lambda pair: pair[0] == "add"):
+            if kind != "commitInfo":
+                place = "file" if kind in ("add", "remove") else kind
+                state[place, said.get("path") or said.get("appId") or ""] = {kind: said}
+    return [*state.values()]
+
+
+def write_checkpoint_in_text(root: Path, version: int) -> Path:
+    """A checkpoint as Spark writes it with ``delta.checkpointPolicy=v2``: JSON, whose files are told of in a file beside it."""
+    log = root / "_delta_log"
+    actions = replay(root, version)
+    files = [action["add"] for action in actions if "add" in action]
+    values = pa.array([[*file["partitionValues"].items()] for file in files], pa.map_(pa.string(), pa.string()))
+    names = ("path", "size", "modificationTime", "dataChange", "stats")
+    columns = [*(pa.array([file.get(name) for file in files]) for name in names), values]
+    told = pa.StructArray.from_arrays(columns, [*names, "partitionValues"])
+    nothing = pa.nulls(len(files), pa.struct([("path", pa.string())]))
+    beside = write_file(log / "_sidecars" / f"{uuid4()}.parquet", pa.table({"add": told, "remove": nothing}))
+    sidecar = {"path": beside.name, "sizeInBytes": beside.stat().st_size, "modificationTime": 0}
+    lines = [
+        {"checkpointMetadata": {"version": version}},
+        *(action for action in actions if not {"add", "remove"} & action.keys()),
+        {"sidecar": sidecar},
+    ]
+    checkpoint = log / f"{version:020}.checkpoint.{uuid4()}.json"
+    checkpoint.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return checkpoint

@@ -17,7 +17,7 @@ Action = Mapping[str, Mapping[str, Any]]
 """One line of an entry: its kind, such as ``add`` or ``commitInfo``, and what it says."""
 
 _ENTRY = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?parquet")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?parquet|[0-9a-f-]{36}\.json)")
 """A checkpoint in one file, one of so many parts, or one that names files with more of it."""
 
 _OF_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
@@ -74,9 +74,15 @@ class DeltaLog:
     def entry(self, version: int) -> list[Action] | None:
         """All that an entry says, in its order; ``None`` when it is not there (any more).
 
-        :raises CatalogUnavailableError: when it cannot be read, or is garbage.
+        :raises CatalogUnavailableError: when it cannot be read, is garbage, or says nothing (yet).
         """
-        return self._read(version, whole=True)
+        actions = self._read(version, whole=True)
+        if actions == []:
+            raise CatalogUnavailableError(
+                f"Entry {self.uri(version)} of the log is empty: somebody is writing it just now, or was stopped before. "
+                'When nobody is, put the line {"commitInfo":{}} into it.'
+            )
+        return actions
 
     def entries(self, versions: Iterable[int]) -> list[list[Action] | None]:
         """As :meth:`entry` of some versions, in their order."""
@@ -87,7 +93,7 @@ class DeltaLog:
         """The ``commitInfo`` of an entry: who made it, and how; empty when it has none, otherwise as :meth:`entry`."""
         first = self._read(version, whole=False)
         if first is not None and not any("commitInfo" in action for action in first):
-            first = self._read(version, whole=True)
+            first = self.entry(version)
         if first is None:
             return None
         return next((action["commitInfo"] or {} for action in first if "commitInfo" in action), {})

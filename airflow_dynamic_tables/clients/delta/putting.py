@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from airflow_dynamic_tables.clients.files import file_system
+from airflow_dynamic_tables.clients.files import file_system, keep_names
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
 from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, UnsupportedError
 
@@ -55,13 +55,23 @@ def _link(target: Path, content: bytes) -> bool:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _write(whole, content)
-            return _linked(whole, target)
+            is_new = _linked(whole, target)
         finally:
             with suppress(OSError):
                 whole.unlink()
     except OSError as error:
         todo = "check that the folder is there and that this process may write to it, and that its disk has room and knows links"
         raise CommitRejectedError(f"{target} could not be written, so nothing was committed: {error}; {todo}.") from error
+    if is_new:
+        with suppress(OSError):  # everybody reads it already, also where folders cannot be kept
+            _keep(target)
+    return is_new
+
+
+def _keep(target: Path) -> None:
+    """Have the name of a file survive a power cut, and that of its folder, which may be new."""
+    for folder in target.parents[:2]:
+        keep_names(folder)
 
 
 def _write(file: Path, content: bytes) -> None:

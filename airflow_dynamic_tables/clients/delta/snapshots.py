@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.clients.delta.types import schema_from_json
 from airflow_dynamic_tables.clients.files import file_system
+from airflow_dynamic_tables.clients.object_stores import is_object_store
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, MissingExtraError, UnsupportedError, VersionNotFoundError
 
@@ -180,7 +181,7 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
 
     :param location: a URI, without a slash at its end; credentials and endpoint are those that all other files are read with.
     :raises VersionNotFoundError: when the log does not lead to that version (any more).
-    :raises CatalogUnavailableError: when the log cannot be read.
+    :raises CatalogUnavailableError: when the log cannot be read, or its latest entry is not written yet.
     :raises MissingExtraError: when delta-rs is not installed.
     :raises UnsupportedError: when delta-rs looks elsewhere for such a location.
     """
@@ -194,11 +195,14 @@ def open_snapshot(location: str, version: int | None = None) -> DeltaSnapshot | 
         return None
     try:
         with _reading(location):
-            return DeltaSnapshot(location, _opened(location, version))
+            snapshot = DeltaSnapshot(location, _opened(location, version))
     except CatalogUnavailableError as error:
         if version is not None and isinstance(error.__cause__, DeltaError):
             raise VersionNotFoundError(f"Version {version} of the log of {location} cannot be read: {_short(error)}") from error
         raise
+    if version is None and not is_object_store(location):  # there, an entry is whole as soon as it is there
+        DeltaLog(location).info(snapshot.version)
+    return snapshot
 
 
 def _opened(location: str, version: int | None, attempts: int = 3) -> DeltaTable:

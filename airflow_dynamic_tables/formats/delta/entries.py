@@ -29,11 +29,16 @@ FRESH = f"{APPLICATION}/data-timestamp"
 _URL_SAFE = "/=!$&'()*+,;:@~"
 """Signs that a path of the log has as they are, beside letters and digits."""
 
+KEEPS_TOKENS = "delta.setTransactionRetentionDuration"
+"""Property of a table that says how long it knows what an application noted."""
+
+TOKENS_KEPT = "interval 30 days"
+"""How long a token is looked up: for as long as a refresh of it may come back. Others may change that."""
+
 _PROPERTIES = {
     # A clean-up takes away versions; which ones are kept is said by the retention of the definition.
     "delta.enableExpiredLogCleanup": "false",
-    # A token is looked up for as long as a refresh of it may come back.
-    "delta.setTransactionRetentionDuration": "interval 30 days",
+    KEEPS_TOKENS: TOKENS_KEPT,
 }
 
 _PLACEHOLDER = Column("_no_version_yet", "string")

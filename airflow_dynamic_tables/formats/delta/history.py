@@ -7,7 +7,7 @@ is where it was, and what was committed in between is no version of it any more.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_dynamic_tables.clients.delta.log import DeltaLog
+from airflow_dynamic_tables.clients.delta.log import Action, DeltaLog
 from airflow_dynamic_tables.clients.delta.snapshots import DeltaSnapshot, open_snapshot
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
@@ -23,7 +23,7 @@ from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
-from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, application_of, is_new
+from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, KEEPS_TOKENS, TOKENS_KEPT, application_of, is_new
 
 STREAM = "dynamic-tables.stream"
 """Property of a version with how far it is of a stream."""
@@ -62,13 +62,17 @@ class DeltaHistory:
 
     def current(self) -> Version | None:
         """The current version, also when somebody else's clean-up of the log took its entry; ``None`` before the first one."""
-        if self.snapshot is None:
+        if self.snapshot is None or self.is_new:
             return None
         newest = next(self.versions(), None)
         if newest is not None:
             return newest
         number = self.snapshot.transaction(APPLICATION)
-        return self._forgotten(self.snapshot, number, self._token_of(number)) if number is not None else None
+        if number is None:
+            return None
+        if any(_is_restore(info) for _, info in self._lineage()):
+            return Version(0, "", "", None, self._latest_time())  # one whose entry is gone, and not the latest
+        return self._forgotten(self.snapshot, number, self._token_of(number))
 
     def next_number(self) -> int:
         """The number of the next version: above any there ever was."""
@@ -77,13 +81,16 @@ class DeltaHistory:
 
     def find(self, token: str) -> Version | None:
         """The version that a token's commit made, if the table still knows the token."""
-        if self.snapshot is None or (number := self.snapshot.transaction(application_of(token))) is None:
+        if self.snapshot is None:
+            return None
+        number = self.snapshot.transaction(application_of(token))
+        if number is None and self.snapshot.properties.get(KEEPS_TOKENS) == TOKENS_KEPT:
             return None
         for entry, info in self._infos():
             version = _version(entry, info)
             if version is not None and version.token == token:
                 return version
-        return self._forgotten(self.snapshot, number, token)
+        return self._forgotten(self.snapshot, number, token) if number is not None else None
 
     def find_files(self, stage: str, token: str) -> Version | None:
         """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0."""
@@ -120,7 +127,32 @@ class DeltaHistory:
             if newest is not None and entry > newest:
                 continue
             yield entry, info
-            newest = _restored(info)
+            newest = self._restored(entry, info) if _is_restore(info) else None
+
+    def _restored(self, entry: int, info: Mapping[str, Any]) -> int:
+        """To which entry somebody else's ``RESTORE`` went back; one before all others when nobody knows."""
+        try:
+            return int((info.get("operationParameters") or {})["version"])
+        except (ValueError, TypeError, KeyError):
+            return self._with_files_of(entry)
+
+    def _with_files_of(self, restore: int) -> int:
+        """The latest entry before a ``RESTORE``, which only says to what time, as of which the table held the same files."""
+        first, *others = (entry for entry in self.log.versions() if entry <= restore)
+        wanted = self._paths(restore)
+        differing = wanted ^ self._paths(first)
+        found = -1 if differing else first
+        for entry, actions in zip(others[:-1], self.log.entries(others[:-1]), strict=True):
+            gone, come = (_paths_in(actions or (), kind) for kind in ("remove", "add"))
+            differing = (differing - gone - come) | ((gone - come) & wanted) | (come - wanted)
+            if not differing:
+                found = entry
+        return found
+
+    def _paths(self, entry: int) -> set[str]:
+        """The files that the table held as of an entry."""
+        snapshot = open_snapshot(self.log.location, entry)
+        return {file.path for file in snapshot.files} if snapshot is not None else set()
 
     def _keeps_rows(self, entry: int) -> bool:
         """Whether an entry of somebody else has the rows of the one before: it rewrote files, or changed none."""
@@ -140,8 +172,8 @@ class DeltaHistory:
         for uri in self.log.newest_checkpoint():
             try:
                 with as_os_errors(), open_file(uri) as stream:
-                    noted = pq.read_table(stream, columns=["txn"]).column("txn").to_pylist()
-            except (OSError, KeyError, pa.ArrowException) as error:
+                    noted = _transactions(stream, is_text=uri.endswith(".json"))
+            except (OSError, KeyError, ValueError, pa.ArrowException) as error:
                 raise CatalogUnavailableError(f"Checkpoint {uri} cannot be read: {error}") from error
             for txn in filter(None, noted):
                 if txn["version"] == number and txn["appId"].startswith(f"{APPLICATION}/") and txn["appId"] != FRESH:
@@ -152,6 +184,13 @@ class DeltaHistory:
         """When the table was changed last, as its log says; no version can be newer."""
         info = next((info for _, info in self._infos()), {})
         return datetime.fromtimestamp(float(info.get("timestamp") or 0) / 1000, UTC)
+
+
+def _transactions(stream: Any, *, is_text: bool) -> list[Mapping[str, Any] | None]:
+    """What applications noted, as a checkpoint has it."""
+    if is_text:
+        return [json.loads(line).get("txn") for line in stream]
+    return [*pq.read_table(stream, columns=["txn"]).column("txn").to_pylist()]
 
 
 def position_told(position: StreamPosition | None) -> dict[str, str]:
@@ -182,11 +221,11 @@ def _position(told: Mapping[str, str]) -> StreamPosition | None:
         return None
 
 
-def _restored(info: Mapping[str, Any]) -> int | None:
-    """To which entry somebody else's ``RESTORE`` went back; ``None`` for any other entry, and when it does not say."""
-    if info.get("operation") != "RESTORE" or TOKEN in _told(info):
-        return None
-    try:
-        return int((info.get("operationParameters") or {})["version"])
-    except (ValueError, TypeError, KeyError):
-        return None
+def _paths_in(actions: Iterable[Action], kind: str) -> set[str]:
+    """The files that an entry adds or removes."""
+    return {action[kind]["path"] for action in actions if kind in action}
+
+
+def _is_restore(info: Mapping[str, Any]) -> bool:
+    """Whether an entry is somebody else's ``RESTORE``."""
+    return info.get("operation") == "RESTORE" and TOKEN not in _told(info)

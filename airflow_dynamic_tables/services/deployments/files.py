@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_dynamic_tables.clients.files import keep_names
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 
 _LOCK = ".statements.lock"
@@ -91,7 +92,7 @@ def write(change: FileChange) -> None:
             change.path.unlink(missing_ok=True)
         else:
             _put(change.path, change.after)
-        _keep_names(change.path.parent)
+        keep_names(change.path.parent)
     except OSError as error:
         raise _refused(change.path, error) from error
 
@@ -131,15 +132,6 @@ def _mode(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return stat.S_IMODE(path.parent.stat().st_mode) & 0o666
-
-
-def _keep_names(folder: Path) -> None:
-    """Have the names of a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _refused(path: Path, error: OSError) -> ConfigurationError:

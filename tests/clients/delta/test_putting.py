@@ -52,6 +52,33 @@ def test_a_link_whose_answer_a_file_server_lost_is_made(tmp_path: Path, monkeypa
     assert put_if_absent(f"file://{tmp_path}/log/1", b"x")
 
 
+def test_the_name_of_an_entry_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was synced is lost all the same with the name that nobody synced."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def seen(handle: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    assert put_if_absent(f"file://{tmp_path}/t/_delta_log/1", b"x")
+    assert synced[1:] == [f"{tmp_path}/t/_delta_log", f"{tmp_path}/t"]
+
+
+def test_a_disk_that_keeps_no_names_of_folders_has_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody reads it by then."""
+    sync = os.fsync
+
+    def only_files(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").is_dir():
+            raise OSError(22, "Invalid argument")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    assert put_if_absent(f"file://{tmp_path}/log/1", b"x")
+
+
 def test_a_store_of_which_nothing_is_known_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="committed on a local disk or in S3; of memory it is not known"):
         put_if_absent("memory://lake/t/_delta_log/1", b"x")
