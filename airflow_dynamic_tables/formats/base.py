@@ -51,10 +51,15 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A version that was committed, and that somebody else took away again; ``how`` says what is known of that, after a comma."""
+    """A version that was committed, and that somebody else took away again.
+
+    ``how`` says what is known of that, after a comma, and ends with what goes on until the next refresh makes up for it;
+    ``for_good`` is whether none does, before somebody has decided.
+    """
 
     version: Version
     how: str
+    for_good: bool = False
 
 
 class StagedTable(ABC):

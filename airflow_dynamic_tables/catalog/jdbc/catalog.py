@@ -160,6 +160,11 @@ class JdbcCatalog(ReadableWritableCatalog):
         self._check_database(path)
         return self._tables.change(path, change)
 
+    def adopt_table(self, path: ObjectPath, table: CatalogDynamicTable) -> bool:  # noqa: ARG002 - its entry is there
+        """See :meth:`ReadableWritableCatalog.adopt_table`."""
+        self._check_database(path)
+        return self._tables.adopt(path)
+
     def rename_table(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_table`."""
         if ignore_if_not_exists and not self.database_exists(path.database):

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.clients.postgres.own_tables import (
     latest_snapshot,
     make_own_tables,
     rename_commits,
+    tie_commits,
 )
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, quote
 from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table
@@ -106,6 +107,7 @@ class JdbcTables:
             lock_commits(opened, name)
             lock_commits(opened, renamed)
             if find_table(opened, str(name)) is not None:
+                self._check_made_here(opened, path, name)
                 opened.run(f"ALTER TABLE {name.quoted} RENAME TO {quote(renamed.table)}")
             rename_commits(opened, name, renamed)
             Entries(opened).rename(name, renamed)
@@ -135,6 +137,33 @@ class JdbcTables:
             if error.sqlstate != _DEPENDENT:
                 raise
             raise CatalogError(f"{path} is not dropped: {'; '.join(error.detail.splitlines())}. Drop that first.") from error
+
+    def adopt(self, path: ObjectPath) -> bool:
+        """See :meth:`ReadableWritableCatalog.adopt_table`: only what somebody made anew of a table that was refreshed."""
+        name = _named(path)
+        if name is None:
+            raise no_table(self.catalog, path)
+        with self._changing(path, name) as opened:
+            if find_table(opened, str(name)) is None:
+                raise no_table(self.catalog, path)
+            if Entries(opened).get(name, is_changed=True) is not None:
+                lock_commits(opened, name)
+                if is_made_here(opened, name):
+                    return False
+                tie_commits(opened, name)
+            if not is_made_here(opened, name):
+                raise UnsupportedError(
+                    f"{path} is of no refresh, and catalog {self.catalog} adopts only what somebody made anew of a table that "
+                    "was refreshed; choose another name for the table, or rename this one."
+                )
+        return True
+
+    def _check_made_here(self, opened: OpenDatabase, path: ObjectPath, name: TableName) -> None:
+        if latest_snapshot(opened, name) is not None and not is_made_here(opened, name):
+            raise CatalogError(
+                f"{path} is not renamed: somebody dropped the table and made another of that name. Rename or drop that one in "
+                f"PostgreSQL first, or adopt it: dynamic-tables adopt {path}."
+            )
 
     def _is_there(self, opened: OpenDatabase, path: ObjectPath, name: TableName, *, ignore: bool) -> bool:
         if Entries(opened).get(name, is_changed=True) is not None:

@@ -19,6 +19,12 @@ SELECT count(*) AS tables FROM pg_class c JOIN pg_namespace n ON n.oid = c.relna
 WHERE n.nspname = %(schema)s AND c.relname = ANY(%(tables)s)
 """
 
+TRANSACTION = "(pg_current_xact_id()::text::bigint % 4294967296)"
+"""SQL for the number of the running transaction, as every row that it writes has it in ``xmin``, also after VACUUM FULL."""
+
+_SAME = "(value ->> 'oid')::bigint = c.oid"
+_RESTORED = "(value ->> 'transaction')::bigint <> latest.xmin::text::bigint"
+
 _LOCK_TIMEOUT = 30.0
 """Seconds; making a table takes milliseconds."""
 
@@ -69,19 +75,39 @@ def latest_snapshot(database: OpenDatabase, table: TableName) -> str | None:
     """The id of the latest version of a table; ``None`` before any."""
     if not is_there(database, table.schema, COMMITS):
         return None
-    whose = f"table_name = {literal(table.table)} AND number IS NOT NULL"
-    query = f"SELECT value -> 'version' ->> 'snapshot' AS snapshot FROM {table.commits} WHERE {whose} ORDER BY id DESC LIMIT 1"
+    latest = f"WHERE {_versions_of(table)} ORDER BY id DESC LIMIT 1"
+    query = f"SELECT value -> 'version' ->> 'snapshot' AS snapshot FROM {table.commits} {latest}"
     return next((row.snapshot for row in database.rows(query)), None)
 
 
 def is_made_here(database: OpenDatabase, table: TableName) -> bool:
-    """Whether the table of a name is the one that the latest commit left, and not one that somebody made since."""
+    """Whether the table of a name is the one that the latest commit left, and not one that somebody made since.
+
+    The server's number of the table tells. Only where the row of that commit came with a dump does it tell nothing, as everything
+    got another number: such a row was written by another transaction than the one that is named in it, and the table is taken for
+    the one that came along.
+    """
     if not is_there(database, table.schema, COMMITS):
         return False
-    whose = f"table_name = {literal(table.table)} AND number IS NOT NULL"
-    latest = f"SELECT (value ->> 'oid')::bigint AS oid FROM {table.commits} WHERE {whose} ORDER BY id DESC LIMIT 1"
-    (found,) = database.rows(f"SELECT ({latest}) = to_regclass({literal(table.quoted)})::oid::bigint AS made")
-    return bool(found.made)
+    latest = f"SELECT value, xmin FROM {table.commits} WHERE {_versions_of(table)} ORDER BY id DESC LIMIT 1"
+    tells_of_it = f"{_is_it(table)} AND ({_SAME} OR {_RESTORED})"
+    return bool(database.rows(f"SELECT 1 FROM ({latest}) AS latest, pg_class c WHERE {tells_of_it}"))
+
+
+def tie_commits(database: OpenDatabase, table: TableName) -> None:
+    """Let the latest commit tell of the table that has the name now, whoever made it."""
+    latest = f"SELECT max(id) FROM {table.commits} WHERE {_versions_of(table)}"
+    now = f"value || jsonb_build_object('oid', c.oid::bigint, 'transaction', {TRANSACTION})"
+    database.run(f"UPDATE {table.commits} SET value = {now} FROM pg_class c WHERE id = ({latest}) AND {_is_it(table)}")
+
+
+def _versions_of(table: TableName) -> str:
+    return f"table_name = {literal(table.table)} AND number IS NOT NULL"
+
+
+def _is_it(table: TableName) -> str:
+    """SQL that is true for a table's row ``c`` of ``pg_class``."""
+    return f"c.oid = to_regclass({literal(table.quoted)}) AND c.relkind IN ('r', 'p')"
 
 
 def forget_commits(database: OpenDatabase, table: TableName) -> None:
@@ -90,7 +116,8 @@ def forget_commits(database: OpenDatabase, table: TableName) -> None:
 
 
 def rename_commits(database: OpenDatabase, table: TableName, renamed: TableName) -> None:
-    """Keep the versions of a table under its new name, in the same schema."""
+    """Keep the versions of a table, which has its new name already, in the same schema."""
     forget_commits(database, renamed)
     names = f"SET table_name = {literal(renamed.table)} WHERE table_name = {literal(table.table)}"
     database.run(f"UPDATE {table.commits} {names}")
+    tie_commits(database, renamed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_dynamic_tables.clients.postgres.names import COMMITS, TableName
-from airflow_dynamic_tables.clients.postgres.own_tables import is_there
+from airflow_dynamic_tables.clients.postgres.own_tables import TRANSACTION, is_there
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, literal
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -22,7 +22,8 @@ _KEPT = 1_000
 class Record:
     """A version, and what the table was like after its commit.
 
-    ``oid`` is the server's own number of the table, ``has_rows`` whether it had any.
+    ``oid`` is the server's own number of the table, ``has_rows`` whether it had any, ``transaction`` the number of the one that
+    wrote the row, which is filled in when it is written.
     """
 
     version: Version
@@ -30,6 +31,7 @@ class Record:
     partition_keys: tuple[str, ...]
     oid: int
     has_rows: bool
+    transaction: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,9 @@ def record_of(database: OpenDatabase, table: TableName, token: str) -> Record | 
 def add(database: OpenDatabase, table: TableName, record: Record) -> None:
     """Write the row of a version, in the transaction that makes it."""
     version = record.version
-    values = (literal(table.table), literal(version.token), str(version.number), literal(_text(to_plain(record))))
-    database.run(f"INSERT INTO {table.commits} (table_name, token, number, value) VALUES ({', '.join(values)}::jsonb)")
+    value = f"{literal(_text(to_plain(record)))}::jsonb || jsonb_build_object('transaction', {TRANSACTION})"
+    values = ", ".join((literal(table.table), literal(version.token), str(version.number), value))
+    database.run(f"INSERT INTO {table.commits} (table_name, token, number, value) VALUES ({values})")
     whose = f"FROM {table.commits} WHERE table_name = {literal(table.table)}"
     database.run(f"DELETE {whose} AND id <= (SELECT id {whose} ORDER BY id DESC OFFSET {_KEPT} LIMIT 1)")
 

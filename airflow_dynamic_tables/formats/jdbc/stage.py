@@ -13,9 +13,10 @@ from urllib.parse import quote
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
 from airflow_dynamic_tables.clients.postgres.names import TableName
-from airflow_dynamic_tables.clients.postgres.own_tables import make_own_tables
+from airflow_dynamic_tables.clients.postgres.own_tables import is_made_here, make_own_tables
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError
 from airflow_dynamic_tables.clients.stores import PostgresStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
@@ -59,7 +60,12 @@ class JdbcStagedTable(StagedTable):
         return f"{self._folder}/{STAGES}/{quote(self._token, safe='')}"
 
     def sink(self) -> Sink:
-        """See :meth:`StagedTable.sink`."""
+        """See :meth:`StagedTable.sink`.
+
+        :raises StageRejectedError: when the commit would be refused anyway, as the table is another one by now.
+        """
+        with self._server.connected(self._database) as opened:
+            self._check_table(opened, records.look(opened, self._name))
         return Sink(
             url=self._server.jdbc_url(self._database),
             driver=DRIVER,
@@ -105,9 +111,7 @@ class JdbcStagedTable(StagedTable):
             raise unknown(self._name, error) from error
 
     def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
-        target = find(opened, self._name)
-        if target is not None and seen.record is None:
-            raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
+        target = self._check_table(opened, seen)
         columns = request.result.columns
         is_rebuild = False
         if target is not None:
@@ -130,6 +134,22 @@ class JdbcStagedTable(StagedTable):
         record = Record(version, columns, request.partition_keys, made.oid, made.has_rows(opened))
         records.add(opened, self._name, record)
         return version
+
+    def _check_table(self, opened: OpenDatabase, seen: Seen) -> ServerTable | None:
+        """The table, when it is the one that the latest commit left; ``None`` when there is none of that name.
+
+        :raises StageRejectedError: when it is somebody else's.
+        """
+        table = find(opened, self._name)
+        if table is not None and seen.record is None:
+            raise StageRejectedError(f"{self._name} is there already and of no refresh; choose another name for the table.")
+        if table is not None and seen.record is not None and not is_made_here(opened, self._name):
+            raise StageRejectedError(
+                f"{self._name} is not the table that version {seen.number} left: somebody dropped that one, or renamed it, and "
+                "made another. Rename or drop this one in PostgreSQL, and the next refresh makes the table anew; or have "
+                f"refreshes replace its rows from now on: dynamic-tables adopt {ObjectPath(self._database, self._name.listed)}."
+            )
+        return table
 
     def _version(self, request: CommitRequest, seen: Seen) -> Version:
         return Version(

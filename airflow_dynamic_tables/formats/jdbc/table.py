@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.own_tables import is_made_here
 from airflow_dynamic_tables.clients.postgres.server import quote
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
@@ -70,8 +71,9 @@ class JdbcTable(LakeTable):
                 return None
             if table is None:
                 return Undone(record.version, "and the table is gone")
-            if table.oid != record.oid:
-                return Undone(record.version, "which dropped the table and made it anew; that one stays")
+            if not is_made_here(database, self._name):
+                how = "which dropped the table and made it anew; no refresh replaces that one"
+                return Undone(record.version, how, for_good=True)
             if record.has_rows and not table.has_rows(database):
                 return Undone(record.version, "which emptied the table; so it stays")
         return None

@@ -21,6 +21,7 @@ def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTa
     refresh = workspace.ledger.get_refresh(undone.version.token) if undone is not None else None
     if undone is None or refresh is None or refresh.state is not RefreshState.SUCCEEDED:
         return
-    what = f"Version {undone.version.number} was undone by another engine, {undone.how} until the next refresh makes up for it."
+    until = "" if undone.for_good else " until the next refresh makes up for it"
+    what = f"Version {undone.version.number} was undone by another engine, {undone.how}{until}."
     log.warning("%s: %s", identifier, what)
     workspace.ledger.update_refresh(refresh.token, state=RefreshState.UNDONE, error=what)
