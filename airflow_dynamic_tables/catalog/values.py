@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
@@ -188,8 +188,13 @@ AnyTable = CatalogTable | CatalogDynamicTable | CatalogView
 
 
 def is_one_off(table: AnyTable) -> bool:
-    """Whether CREATE TABLE AS made it, so that its versions are ours."""
+    """Whether CREATE TABLE AS made it."""
     return isinstance(table, CatalogTable) and ONE_OFF in table.properties
+
+
+def is_own(table: AnyTable | None) -> TypeGuard[CatalogDynamicTable | CatalogTable]:
+    """Whether the versions of a table are ours: of a dynamic one, or one that CREATE TABLE AS made."""
+    return isinstance(table, CatalogDynamicTable) or (table is not None and is_one_off(table))
 
 
 _KINDS: dict[str, type[AnyTable]] = {"table": CatalogTable, "dynamic_table": CatalogDynamicTable, "view": CatalogView}

@@ -72,7 +72,7 @@ class FolderStore(Store):
 class EntryStore(Store):
     """Folders of tables, each where the entry of its table says.
 
-    ``location`` gives the URI of the folder, without a slash at its end, of a dynamic table of some format; ``None`` when the
+    ``location`` gives the URI of the folder, without a slash at its end, of a table of ours of some format; ``None`` when the
     catalog has none of that name and format.
     """
 

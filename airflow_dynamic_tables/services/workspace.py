@@ -10,7 +10,7 @@ from types import TracebackType
 from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_own
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
@@ -98,7 +98,7 @@ class Workspace:
         :raises TableNotFoundError: when there is none.
         """
         entry = self.catalog(identifier.catalog).get_table(identifier.path)
-        return entry if isinstance(entry, CatalogTable) and is_one_off(entry) else as_dynamic(identifier, entry)
+        return entry if is_own(entry) else as_dynamic(identifier, entry)
 
     def _format_of(self, identifier: TableIdentifier) -> str:
         try:

@@ -97,11 +97,6 @@ WRONG = {
         1,
         "lake.a.b: catalog lake cannot make a table of parquet files in one step, and nobody may see a part of it; use iceberg.",
     ),
-    "a Delta table": (
-        ("lake.a.b", "--query", "SELECT 1 AS x", "--format", "delta"),
-        1,
-        "lake.a.b: catalog lake cannot make a table of delta files in one step, and nobody may see a part of it; use iceberg.",
-    ),
     "a key that is not returned": (
         ("lake.a.b", "--query", "SELECT 1 AS country", "--partitioned-by", "contry"),
         1,

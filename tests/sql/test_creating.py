@@ -8,8 +8,9 @@ from airflow_dynamic_tables.exceptions import DynamicTableError
 from tests.sql.conftest import Say
 
 
-def test_a_table_is_made_once_kept_and_replaced(say: Say) -> None:
-    (made,) = say("CREATE TABLE figures USING iceberg COMMENT 'three' AS\nSELECT 1 AS x;")
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+def test_a_table_is_made_once_kept_and_replaced(say: Say, table_format: str) -> None:
+    (made,) = say(f"CREATE TABLE figures USING {table_format} COMMENT 'three' AS\nSELECT 1 AS x;")
     assert made.rows == (("lake.sales.figures", "created", 1, 3),)
     (kept,) = say("CREATE TABLE IF NOT EXISTS figures AS SELECT 1 AS x")
     assert kept.rows == (("lake.sales.figures", "exists", None, None),)

@@ -49,6 +49,7 @@ GROUPS = {
         "tests/clients/metastore/",
         "tests/clients/test_spark_parser.py",
         "tests/contracts/catalogs/",
+        "tests/contracts/creating/",
         "tests/contracts/formats/",
         "tests/contracts/runners/",
         "tests/definitions/queries/test_traps.py",

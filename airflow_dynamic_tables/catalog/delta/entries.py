@@ -9,16 +9,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogPartition, TableStatistics
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDynamicTable,
+    CatalogPartition,
+    CatalogTable,
+    TableStatistics,
+    is_own,
+)
 from airflow_dynamic_tables.clients.delta.snapshots import NOTHING_YET, DeltaFile, DeltaSnapshot, open_snapshot
 from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.exceptions import VersionNotFoundError
 
 
-def is_delta(entry: AnyTable | None) -> TypeGuard[CatalogDynamicTable]:
-    """Whether an entry is that of a dynamic table in Delta's format, the only one that leaves the place to it."""
-    return isinstance(entry, CatalogDynamicTable) and is_placed_by_entry(entry.format)
+def is_delta(entry: AnyTable | None) -> TypeGuard[CatalogDynamicTable | CatalogTable]:
+    """Whether an entry is that of a table of ours in Delta's format, the only one that leaves the place to it."""
+    return is_own(entry) and is_placed_by_entry(entry.format)
 
 
 def as_stored(entry: AnyTable | None, version: str | None) -> AnyTable | None:
@@ -38,10 +45,13 @@ def as_stored(entry: AnyTable | None, version: str | None) -> AnyTable | None:
     if snapshot is None:
         return entry if version is None else None
     # Until a full refresh makes the table anew, it is partitioned as it was, whatever its definition says now.
-    return replace(entry, columns=snapshot.columns, partition_keys=snapshot.partition_keys, snapshot=str(snapshot.version))
+    known = replace(entry, columns=snapshot.columns, partition_keys=snapshot.partition_keys)
+    return replace(known, snapshot=str(snapshot.version)) if isinstance(known, CatalogDynamicTable) else known
 
 
-def partitions_of(entry: CatalogDynamicTable, keys: tuple[str, ...], wanted: Mapping[str, str]) -> list[CatalogPartition]:
+def partitions_of(
+    entry: CatalogDynamicTable | CatalogTable, keys: tuple[str, ...], wanted: Mapping[str, str]
+) -> list[CatalogPartition]:
     """The partitions that hold files and agree with ``wanted``, in order of their values."""
     snapshot = _snapshot(entry)
     groups: dict[tuple[str, ...], list[DeltaFile]] = {}
@@ -55,13 +65,13 @@ def partitions_of(entry: CatalogDynamicTable, keys: tuple[str, ...], wanted: Map
     ]
 
 
-def statistics_of(entry: CatalogDynamicTable) -> TableStatistics:
+def statistics_of(entry: CatalogDynamicTable | CatalogTable) -> TableStatistics:
     """Size of the current version."""
     snapshot = _snapshot(entry)
     return _size(snapshot.files) if snapshot is not None else TableStatistics()
 
 
-def _snapshot(entry: CatalogDynamicTable, version: int | None = None) -> DeltaSnapshot | None:
+def _snapshot(entry: CatalogDynamicTable | CatalogTable, version: int | None = None) -> DeltaSnapshot | None:
     """A version of the table; ``None`` when it has none."""
     snapshot = open_snapshot(entry.location, version) if entry.location is not None else None
     return snapshot if snapshot is not None and NOTHING_YET not in snapshot.properties else None

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.catalog.errors import no_database, no_table, no_vers
 from airflow_dynamic_tables.catalog.hive.databases import HiveDatabases
 from airflow_dynamic_tables.catalog.hive.encoding import adopted, from_hive, to_hive, update
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, MAX_NAME, Session, is_legal
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
+from airflow_dynamic_tables.catalog.values import ONE_OFF, AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.clients.metastore.tables import KIND, REVISION, format_of, location_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, ConflictError, NotFoundError, TableNotFoundError
@@ -71,12 +71,13 @@ class HiveTables:
         return from_hive(self.session.catalog, stored)
 
     def location(self, path: ObjectPath, table_format: str) -> str | None:
-        """Where a dynamic table of some format lies; ``None`` when there is none of that name and format."""
+        """Where a table of ours of some format lies; ``None`` when there is none of that name and format."""
         try:
             stored = self.load(path)
         except TableNotFoundError:
             return None
-        if (stored.parameters or {}).get(KIND) != "dynamic_table" or format_of(stored) != table_format:
+        parameters = stored.parameters or {}
+        if (parameters.get(KIND) != "dynamic_table" and ONE_OFF not in parameters) or format_of(stored) != table_format:
             return None
         location = location_of(stored)
         return location.rstrip("/") if location is not None else None

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
 from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode, is_own
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -101,10 +101,10 @@ class SqlTables:
             return _is_taken(rows, path)
 
     def location(self, path: ObjectPath, table_format: str) -> str | None:
-        """Where a dynamic table of some format lies, as its row says; ``None`` when there is none of that name and format."""
+        """Where a table of ours of some format lies, as its row says; ``None`` when there is none of that name and format."""
         with self.store.transaction() as rows:
             entry = _entry(rows, path)
-        return entry.location if isinstance(entry, CatalogDynamicTable) and entry.format == table_format else None
+        return entry.location if is_own(entry) and entry.format == table_format else None
 
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """Insert a row."""
@@ -139,9 +139,9 @@ class SqlTables:
 
     def _placed(self, path: ObjectPath, table: AnyTable, before: AnyTable | None = None) -> AnyTable:
         """A table whose entry has to say where it lies, in a folder that no other table has, or ever had."""
-        if not isinstance(table, CatalogDynamicTable):
+        if not is_own(table):
             return table
-        former = before.format if isinstance(before, CatalogDynamicTable) else None
+        former = before.format if is_own(before) else None
         if former == table.format and table.location is not None:
             return table
         if is_placed_by_entry(table.format):

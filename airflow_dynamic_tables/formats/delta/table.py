@@ -31,7 +31,6 @@ FORMAT = "delta"
 class DeltaLakeTable(LakeTable):
     """A table whose entry in a catalog says where it lies."""
 
-    can_be_drafted = False
     can_add = True
     library = EXTENSION
 

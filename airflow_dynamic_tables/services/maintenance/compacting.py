@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, is_one_off
+from airflow_dynamic_tables.catalog.values import is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -80,9 +80,9 @@ def _format(workspace: Workspace, identifier: TableIdentifier) -> str:
     :raises NotFoundError: when there is no such dynamic table.
     """
     entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
-    if not isinstance(entry, CatalogDynamicTable) and not is_one_off(entry):
+    if not is_own(entry):
         raise TableNotFoundError(f"{identifier} is no dynamic table, so its files are left to whoever writes them.")
-    return workspace.own_table(identifier).format
+    return entry.format
 
 
 def _stage(

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source, option_problem, path_problem
 from airflow_dynamic_tables.core.streaming.streams import EventTime
+from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import spark_ddl
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -168,7 +169,7 @@ def _described(workspace: Workspace, identifier: TableIdentifier) -> Source | No
         return Source(identifier, reads_as)
     if not isinstance(entry, CatalogTable):
         return None
-    if reads_as is not None:
+    if reads_as is not None and not is_placed_by_entry(entry.format):
         return Source(identifier, reads_as)
     schema = spark_ddl(entry.columns) or None
     return Source(identifier, entry.format, entry.location, entry.partition_keys, schema, entry.options)

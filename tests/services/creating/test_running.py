@@ -12,30 +12,22 @@ import pytest
 from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
-from airflow_dynamic_tables.core.refresh.steps import Step
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import (
-    CatalogUnavailableError,
-    CommitRejectedError,
     ConflictError,
     JobFailedError,
-    StageRejectedError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from airflow_dynamic_tables.ledger.base import RefreshState, StageState
+from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.catalogs import listing
-from airflow_dynamic_tables.services.changing.dropping import drop
 from airflow_dynamic_tables.services.creating.running import Submit, create_table_as
 from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.maintenance.expiring import ORPHAN_AGE, expire
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.stages import drafts, settling
-from airflow_dynamic_tables.services.stages.leases import LEASE
-from airflow_dynamic_tables.services.stages.settling import abort, reconcile, settle
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
@@ -110,22 +102,6 @@ def test_a_table_whose_job_fails_or_is_cancelled_never_existed(workspace: Worksp
     assert create(workspace, "t2").outcome is Outcome.CREATED
 
 
-def test_a_replaced_table_keeps_its_rows_until_the_commit_and_when_it_fails(workspace: Workspace) -> None:
-    create(workspace, "t1")
-
-    def fail(plan: RefreshPlan) -> None:
-        write_numbers(plan, (666,))
-        assert numbers(workspace) == [1, 2, 3]
-        raise JobFailedError("DIVIDE_BY_ZERO")
-
-    with pytest.raises(JobFailedError):
-        create(workspace, "t2", Purpose.CREATE_OR_REPLACE, fail)
-    assert numbers(workspace) == [1, 2, 3]
-    made = create(workspace, "t3", Purpose.CREATE_OR_REPLACE, lambda plan: write_numbers(plan, (7,)))
-    assert (made.outcome, made.version) == (Outcome.REPLACED, 2)
-    assert numbers(workspace) == [7]
-
-
 def test_a_table_can_be_replaced_by_a_query_of_itself(workspace: Workspace) -> None:
     create(workspace, "t1")
     plans: list[RefreshPlan] = []
@@ -143,33 +119,6 @@ def test_create_or_replace_makes_a_table_that_is_not_there(workspace: Workspace)
     assert create(workspace, "t1", Purpose.CREATE_OR_REPLACE).outcome is Outcome.CREATED
 
 
-def test_if_not_exists_runs_no_job_when_the_table_is_there(workspace: Workspace) -> None:
-    create(workspace, "t1")
-    made = create(workspace, "t2", Purpose.CREATE_IF_NOT_EXISTS, lambda _: pytest.fail("Spark was started"))
-    assert made == Created(NUMBERS, Outcome.EXISTS)
-    assert workspace.ledger.get_stage("t2") is None
-
-
-@pytest.mark.parametrize("purpose", Purpose)
-def test_a_table_of_others_that_appears_meanwhile_stays(workspace: Workspace, purpose: Purpose) -> None:
-    theirs = CatalogTable(format="parquet", location="file:///theirs")
-
-    def job(plan: RefreshPlan) -> None:
-        workspace.catalog("lake").create_table(NUMBERS.path, theirs)
-        write_numbers(plan)
-
-    if purpose is Purpose.CREATE_IF_NOT_EXISTS:
-        assert create(workspace, "t1", purpose, job).outcome is Outcome.EXISTS
-    else:
-        with pytest.raises(
-            TableAlreadyExistsError, match=r"lake.sales.numbers was made by somebody else meanwhile; it stays as it"
-        ):
-            create(workspace, "t1", purpose, job)
-    assert workspace.catalog("lake").get_table(NUMBERS.path) == theirs
-    assert tables_of_every_name(workspace) == ["numbers"]
-    assert data_folders(workspace) == []
-
-
 def test_a_definition_of_the_name_that_is_registered_meanwhile_wins(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "sales.yaml").write_text("dynamic_tables: [{name: lake.sales.numbers, freshness: 1 day, query: SELECT 1 AS x}]")
     definitions = load_definitions(tmp_path / "sales.yaml")
@@ -184,84 +133,6 @@ def test_a_definition_of_the_name_that_is_registered_meanwhile_wins(workspace: W
         create(workspace, "t1", job=job)
     run(workspace, replace(request, token="again"), lambda plan: write_numbers(plan, (9,)))
     assert numbers(workspace) == [9]
-
-
-def test_a_second_creator_is_told_of_the_first(workspace: Workspace) -> None:
-    def job(plan: RefreshPlan) -> None:
-        for purpose in Purpose:
-            with pytest.raises(ConflictError, match=r"lake.sales.numbers is being created by owner of t1 since"):
-                create(workspace, f"t2-{purpose}", purpose)
-        write_numbers(plan)
-
-    assert create(workspace, "t1", job=job).outcome is Outcome.CREATED
-    assert tables_of_every_name(workspace) == ["numbers"]
-
-
-def test_what_a_dead_creator_left_is_settled_by_the_next_one(workspace: Workspace, clock: Clock) -> None:
-    def die(plan: RefreshPlan) -> None:
-        write_numbers(plan)
-        clock.time += LEASE + timedelta(seconds=1)
-        assert create(workspace, "t2").outcome is Outcome.CREATED
-
-    with pytest.raises(StageRejectedError, match=r"is gone .*somebody deleted it while the job ran"):
-        create(workspace, "t1", job=die)
-    assert tables_of_every_name(workspace) == ["numbers"]
-    assert len(data_folders(workspace)) == 1
-    stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
-    assert stage.state is StageState.ABORTED
-
-
-def test_a_creator_that_was_given_up_cannot_give_the_table_its_name(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def take_away(step: Step, token: str) -> None:
-        if step is Step.NAMING:
-            abort(workspace, token, "somebody aborts it just now")
-
-    monkeypatch.setattr(drafts, "trace", take_away)
-    with pytest.raises(CommitRejectedError, match="was given up while it was made; nothing was created"):
-        create(workspace, "t1")
-    assert tables_of_every_name(workspace) == []
-    assert data_folders(workspace) == []
-
-
-def test_an_abort_after_the_commit_takes_nothing_away(workspace: Workspace) -> None:
-    create(workspace, "t1")
-    stage = workspace.ledger.get_stage("t1")
-    assert stage is not None
-    abort(workspace, "t1", "a late callback")
-    with pytest.raises(ConflictError, match=r"lake.sales.numbers reads file:.*, so it stays"):
-        drafts.DraftedTable(workspace, NUMBERS, "iceberg", "t1").abort(stage.location)
-    assert reconcile(workspace, "t1") is not None
-    assert numbers(workspace) == [1, 2, 3]
-
-
-def test_files_stay_of_a_table_that_got_its_name_and_another_one_before_the_ledger_knew(workspace: Workspace) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling, "record_landed", unreachable)
-        create(workspace, "t1")
-    workspace.catalog("lake").rename_table(NUMBERS.path, "figures")
-    (stage,) = workspace.ledger.list_stages(NUMBERS)
-    settle(workspace, stage, "abandoned")
-    figures = TableIdentifier("lake", "sales", "figures")
-    assert [row["x"] for row in sample(workspace, figures, 10)] == [1, 2, 3]
-    sweep(workspace)
-    assert [row["x"] for row in sample(workspace, figures, 10)] == [1, 2, 3]
-
-
-def unreachable(*_: object) -> None:
-    raise CatalogUnavailableError("the ledger is down")
-
-
-def test_a_one_off_table_is_dropped_and_purged_like_a_dynamic_one(workspace: Workspace) -> None:
-    create(workspace, "t1")
-    folder = drop(workspace, NUMBERS).folder
-    assert folder is not None
-    assert list(Path(folder.removeprefix("file://")).rglob("*.parquet")) != []
-    create(workspace, "t2")
-    assert drop(workspace, NUMBERS, purge=True).purged.files > 0
-    assert [Path(folder.removeprefix("file://"))] == data_folders(workspace)
 
 
 def test_earlier_versions_of_a_replaced_table_expire(workspace: Workspace, clock: Clock) -> None:

@@ -1,0 +1,1 @@
+"""What CREATE TABLE AS promises, over every catalog and format in which tables can be drafted."""

@@ -1,0 +1,70 @@
+"""Every catalog and format in which tables can be drafted joins here; the contract suite then runs over it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.workspace import open_workspace
+from tests.contracts.creating.maker import Maker
+from tests.support.benches.iceberg import glue_properties
+from tests.support.clock import Clock
+from tests.support.iceberg_rest.server import IcebergRest
+from tests.support.object_store import running_object_store
+
+_KEYS_STAY = pytest.mark.lacks("other keys")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(
+    params=[
+        "sql/iceberg",
+        "sql/delta",
+        pytest.param("hive/delta", marks=pytest.mark.metastore),
+        pytest.param("hive/parquet", marks=[pytest.mark.metastore, _KEYS_STAY]),
+        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.long, _KEYS_STAY]),
+        pytest.param("rest/iceberg", marks=pytest.mark.long),
+    ]
+)
+def maker(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, empty_state: Path) -> Iterator[Maker]:
+    """A table that nobody has made yet, in a catalog of its own."""
+    kind, _, table_format = request.param.partition("/")
+    with _catalog(kind, request, tmp_path) as (entry, data):
+        file = tmp_path / "catalogs.yaml"
+        file.write_text(json.dumps({"catalogs": [{"name": "lake", **entry}]}))
+        state = shutil.copy(empty_state, tmp_path / "state.db")
+        with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
+            table = TableIdentifier("lake", f"db_{uuid4().hex}" if kind == "hive" else "sales", "figures")
+            yield Maker(workspace, clock, table, table_format, data)
+
+
+@contextmanager
+def _catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[Mapping[str, object], Path]]:
+    """What a catalogs file says of an empty catalog of a kind, and the folder of all its files."""
+    data = folder / "lake"
+    warehouse = {"warehouse": data.as_uri()}
+    if kind == "sql":
+        yield {"type": "sql", "connection-params": warehouse}, data
+    elif kind == "hive":
+        yield {"type": "hive", "connection-params": {"uri": request.getfixturevalue("hive_metastore").uri, **warehouse}}, data
+    elif kind == "rest":
+        rest: IcebergRest = request.getfixturevalue("iceberg_rest")
+        rest.empty()
+        chosen = urlsplit(rest.routes.catalog.properties["warehouse"]).path
+        yield {"type": "iceberg", "connection-params": {"uri": rest.uri}}, Path(chosen)
+    else:
+        with running_object_store() as store:
+            yield {"type": "iceberg", "connection-params": {"type": "glue", **glue_properties(store), **warehouse}}, data
