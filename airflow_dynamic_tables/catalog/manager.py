@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
 from airflow_dynamic_tables.catalog.base import ReadableCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.exceptions import CatalogNotFoundError, ConfigurationError
+from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError
+
+_LONGEST_PAUSE = 10.0
+"""Seconds for which a catalog that did not answer is not asked again, at most."""
 
 
 class CatalogManager:
@@ -16,6 +20,7 @@ class CatalogManager:
     :param default_catalog: catalog of names that have less than three parts.
     :param default_database: database of names that have one part.
     :param missing: makes a catalog of a name that nobody registered; without it that is an error.
+    :param clock: seconds that go on.
     """
 
     def __init__(
@@ -23,6 +28,7 @@ class CatalogManager:
         default_catalog: str = "default",
         default_database: str = "default",
         missing: Callable[[str], ReadableCatalog] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.default_catalog = default_catalog
         self.default_database = default_database
@@ -30,6 +36,8 @@ class CatalogManager:
         self._declared: dict[str, Callable[[], ReadableCatalog]] = {}
         self._catalogs: dict[str, ReadableCatalog] = {}
         self._opened: set[str] = set()
+        self._clock = clock
+        self._unanswered: dict[str, tuple[float, CatalogUnavailableError]] = {}
 
     def declare(self, name: str, make: Callable[[], ReadableCatalog]) -> None:
         """Add a catalog that is made when it is first asked for."""
@@ -39,6 +47,7 @@ class CatalogManager:
         """Add a catalog, or put it in the place of the one of that name."""
         self._catalogs[catalog.name] = catalog
         self._opened.discard(catalog.name)
+        self._unanswered.pop(catalog.name, None)
 
     def names(self) -> list[str]:
         """Names of the registered catalogs, sorted."""
@@ -49,13 +58,26 @@ class CatalogManager:
 
         :raises CatalogNotFoundError: when there is none of that name.
         :raises ConfigurationError: when its connection is unknown or wrong.
-        :raises CatalogUnavailableError: when it cannot be reached; asking again tries again.
+        :raises CatalogUnavailableError: when it cannot be reached; asking again tries again. One that is silent is not asked
+            again for as long as it was waited for, or ten seconds: whoever looks at many tables does not wait for each of them.
         """
         catalog = self._made(name)
         if name not in self._opened:
-            catalog.open()
+            self._open(catalog)
             self._opened.add(name)
         return catalog
+
+    def _open(self, catalog: ReadableCatalog) -> None:
+        began = self._clock()
+        again_at, unanswered = self._unanswered.get(catalog.name, (began, None))
+        if unanswered is not None and began < again_at:
+            raise unanswered
+        try:
+            catalog.open()
+        except CatalogUnavailableError as error:
+            now = self._clock()
+            self._unanswered[catalog.name] = (now + min(now - began, _LONGEST_PAUSE), error)
+            raise
 
     def unopened(self, name: str) -> ReadableCatalog:
         """A catalog, for what can be said of it without connecting.

@@ -36,6 +36,17 @@ def load(tmp_path: Path, defaults: Defaults) -> Callable[[str], CatalogManager]:
     return write_and_load
 
 
+class Clock:
+    """Seconds that pass when somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def pass_by(self) -> None:
+        """A minute."""
+        self.seconds += 60
+
+
 class CountingCatalog(MemoryCatalog):
     """Counts how often it is opened and closed; can be down."""
 
@@ -43,10 +54,12 @@ class CountingCatalog(MemoryCatalog):
         super().__init__(name)
         self.opened = self.closed = 0
         self.is_down = False
+        self.waits: Callable[[], None] = lambda: None
 
     def open(self) -> None:
         """Count, or fail."""
         if self.is_down:
+            self.waits()
             raise CatalogUnavailableError
         self.opened += 1
 
@@ -81,6 +94,21 @@ class TestManager:
             manager.get("down")
         down.is_down = False
         assert manager.get("down") is down
+
+    def test_one_that_is_silent_is_not_waited_for_by_everybody(self) -> None:
+        clock = Clock()
+        silent = CountingCatalog("silent")
+        silent.is_down = True
+        silent.waits = clock.pass_by
+        manager = CatalogManager(clock=lambda: clock.seconds)
+        manager.register(silent)
+        for _ in range(1000):
+            with pytest.raises(CatalogUnavailableError):
+                manager.get("silent")
+        assert clock.seconds == 60, "one of them waited"
+        silent.is_down = False
+        clock.seconds += 10
+        assert manager.get("silent") is silent
 
     def test_an_unknown_one_is_told_with_the_known_ones(self) -> None:
         manager = CatalogManager()

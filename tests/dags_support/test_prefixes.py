@@ -79,10 +79,10 @@ def test_catalog_and_listing_name_that_dag_and_another_one_is_told(
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
         for table in tables.values():
             create(workspace, table)
-        assert {status.identifier: status.workflow_id for status in list_tables(workspace, tables)} == {
+        assert {status.identifier: status.workflow_id for status in list_tables(workspace, tables).tables} == {
             str(identifier): dag_id for identifier, dag_id in IDS.items()
         }
-        assert {status.workflow_id for status in list_tables(workspace, {})} == set(IDS.values()), "no longer defined"
+        assert {status.workflow_id for status in list_tables(workspace, {}).tables} == set(IDS.values()), "no longer defined"
         create(workspace, tables[PARENT])
         assert not caplog.messages
         create(workspace, replace(tables[PARENT], dag_id_prefix="prod_"))

@@ -10,12 +10,14 @@ from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, absolute
 from airflow_dynamic_tables.catalog.errors import database_taken, no_database, no_table, no_version
 from airflow_dynamic_tables.catalog.jdbc.entries import Entries
 from airflow_dynamic_tables.catalog.jdbc.tables import JdbcTables
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable
+from airflow_dynamic_tables.catalog.specs import partition_keys
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogPartition, CatalogTable
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer
 from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table, list_databases, list_tables
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.exceptions import ConfigurationError, UnsupportedError
 
 _DATABASE = "SELECT shobj_description(oid, 'pg_database') AS comment FROM pg_database WHERE datname = %(name)s"
@@ -142,6 +144,12 @@ class JdbcCatalog(ReadableWritableCatalog):
             location=self._server.jdbc_url(path.database),
             options={"dbtable": table.quoted},
         )
+
+    def get_partitions(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
+        """See :meth:`ReadableCatalog.get_partitions`."""
+        wanted = spec or {}
+        keys = partition_keys(self.name, path, self.get_table(path), wanted)
+        return self._tables.partitions(path, keys, wanted)
 
     def table_exists(self, path: ObjectPath) -> bool:
         """See :meth:`ReadableCatalog.table_exists`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog.errors import no_table, other_kind, table_taken
 from airflow_dynamic_tables.catalog.jdbc.entries import Entries
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogPartition, TableStatistics
 from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
 from airflow_dynamic_tables.clients.postgres.names import TableName
 from airflow_dynamic_tables.clients.postgres.own_tables import (
@@ -19,9 +19,10 @@ from airflow_dynamic_tables.clients.postgres.own_tables import (
     rename_commits,
     tie_commits,
 )
-from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, quote
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, literal, quote
 from airflow_dynamic_tables.clients.postgres.tables import columns_of, find_table
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSpec
 from airflow_dynamic_tables.exceptions import CatalogError, ConflictError, UnsupportedError
 
 _FORMAT = "jdbc"
@@ -56,6 +57,23 @@ class JdbcTables:
             location=self.server.jdbc_url(path.database),
             snapshot=latest_snapshot(opened, name),
         )
+
+    def partitions(self, path: ObjectPath, keys: Sequence[str], wanted: PartitionSpec) -> list[CatalogPartition]:
+        """The partitions of a dynamic table with rows that agree with ``wanted``, in order of their values; the server counts.
+
+        :param keys: its partition keys. A table that does not have them yet has no partition of them.
+        """
+        name = TableName.parse(path.name)
+        with self.server.connected(path.database) as opened:
+            table = find_table(opened, str(name))
+            if table is None or not set(keys) <= {column.name for column in columns_of(opened, table)}:
+                return []
+            values = ", ".join(f"coalesce({quote(key)}::text, {literal(NULL_PARTITION)})" for key in keys)
+            counted = opened.rows(f"SELECT ARRAY[{values}] AS of, count(*) AS rows FROM {name.quoted} GROUP BY 1 ORDER BY 1")
+        found = [(dict(zip(keys, row.of, strict=True)), row.rows) for row in counted]
+        return [
+            CatalogPartition(spec, statistics=TableStatistics(rows)) for spec, rows in found if wanted.items() <= spec.items()
+        ]
 
     def create(self, path: ObjectPath, table: AnyTable, *, ignore_if_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.create_table`; its first refresh makes the real table."""

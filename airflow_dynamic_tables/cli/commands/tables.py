@@ -51,12 +51,14 @@ def list_tables(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
     defined, sound = definitions(arguments)
     with workspace_of(arguments) as workspace:
-        tables = status.list_tables(workspace, defined.tables, complete=sound)
+        listed = status.list_tables(workspace, defined.tables, complete=sound)
     if arguments.output == "table":
-        output.listing([_at_a_glance(table) for table in tables], "table", _LIST)
+        output.listing([_at_a_glance(table) for table in listed.tables], "table", _LIST)
     else:
-        output.listing(tables, arguments.output)
-    return OK if sound else FAILED
+        output.listing(listed.tables, arguments.output)
+    for name, problem in listed.problems.items():
+        print(f"{name} cannot be looked at: {problem}", file=sys.stderr)
+    return OK if sound and not listed.problems else FAILED
 
 
 def _at_a_glance(table: TableStatus) -> dict[str, object]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.services.maintenance.compacting import compact
 from airflow_dynamic_tables.services.maintenance.expiring import Expired, expire
@@ -111,6 +111,9 @@ def _compacted(workspace: Workspace, table: TableIdentifier) -> int | None:
     """How many small files of a table became few; ``None`` when that failed: it keeps nothing else from being tidied up."""
     try:
         return compact(workspace, table).files
+    except CatalogUnavailableError as error:
+        log.warning("%s is not compacted; the next sweep tries again: %s", table, error)
+        return None
     except Exception:
         log.exception("Could not compact %s; the next sweep tries again.", table)
         return None
@@ -123,6 +126,9 @@ def _expired(workspace: Workspace, table: TableIdentifier) -> Expired | None:
     except ConflictError as error:
         log.info("%s", error)
         return Expired()
+    except CatalogUnavailableError as error:
+        log.warning("%s is not tidied up; the next sweep tries again: %s", table, error)
+        return None
     except Exception:
         log.exception("Could not tidy up %s; the next sweep tries again.", table)
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
-from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.latest import Latest
 from airflow_dynamic_tables.services.tables.freshness import fresh_until, stretch
@@ -68,23 +68,43 @@ class TableDetails:
     sources: tuple[SourcePosition, ...] = ()
 
 
-def list_tables(
-    workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable], *, complete: bool = True
-) -> list[TableStatus]:
-    """Every defined dynamic table, and every one of their catalogs that is no longer defined; sorted.
+@dataclass(slots=True)
+class Listing:
+    """Dynamic tables at a glance, sorted; ``problems`` says of catalogs and tables, by name, why they cannot be looked at."""
+
+    tables: list[TableStatus] = field(default_factory=list)
+    problems: dict[str, CatalogError | ConfigurationError] = field(default_factory=dict)
+
+
+def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, DynamicTable], *, complete: bool = True) -> Listing:
+    """Every defined dynamic table, and every one of their catalogs that is no longer defined.
+
+    A catalog that cannot be asked hides no table of another one. It is asked once, and its defined tables are listed as the
+    history tells of them.
 
     :param complete: whether these are all definitions; when some have mistakes, nobody knows which tables those would define.
     """
     others = False if complete else None
+    listing = Listing()
     names = set(definitions)
     for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
-        catalog = workspace.readable(catalog_name)
-        for database in catalog.list_databases():
-            names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
-    return [
-        _looked_at(_Seen(name, _entry(workspace, name), definitions.get(name)), workspace, defined=name in definitions or others)
-        for name in sorted(names)
-    ]
+        try:
+            catalog = workspace.readable(catalog_name)
+            for database in catalog.list_databases():
+                names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
+        except (CatalogError, ConfigurationError) as error:
+            listing.problems[catalog_name] = error
+    for name in sorted(names):
+        if name.catalog not in listing.problems:
+            try:
+                seen = _Seen(name, _entry(workspace, name), definitions.get(name))
+                listing.tables.append(_looked_at(seen, workspace, defined=name in definitions or others))
+            except CatalogError as error:
+                listing.problems[str(name)] = error
+            else:
+                continue
+        listing.tables += overview(workspace, {name: None}, definitions, complete=complete)
+    return listing
 
 
 def overview(

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
@@ -91,6 +92,29 @@ def test_an_entry_comes_back_as_it_was_made(catalog: JdbcCatalog, schema: str) -
     with pytest.raises(TableNotFoundError):
         catalog.get_table(at(schema, "weekly"))
     catalog.drop_table(at(schema, "weekly"), ignore_if_not_exists=True)
+
+
+def test_partitions_are_those_that_hold_rows(catalog: JdbcCatalog, schema: str, tables_url: str) -> None:
+    path = at(schema)
+    catalog.create_table(path, replace(JDBC, partition_keys=("day", "country")))
+    assert catalog.list_partitions(path) == [], "it has no rows yet"
+    execute(
+        tables_url,
+        f"CREATE TABLE {schema}.daily (n int, day date, country text)",
+        f"INSERT INTO {schema}.daily VALUES (1, '2024-01-02', 'DE'), (2, '2024-01-02', NULL), (3, '2024-01-01', 'a,b'), "
+        "(4, '2024-01-01', 'a,b')",
+    )
+    first = {"day": "2024-01-01", "country": "a,b"}
+    assert [(partition.spec, partition.statistics.rows) for partition in catalog.get_partitions(path)] == [
+        (first, 2),
+        ({"day": "2024-01-02", "country": "DE"}, 1),
+        ({"day": "2024-01-02", "country": NULL_PARTITION}, 1),
+    ]
+    assert catalog.list_partitions(path, {"day": "2024-01-01"}) == [first]
+    assert catalog.partition_exists(path, first)
+    assert not catalog.partition_exists(path, {"day": "tomorrow", "country": "DE"})
+    execute(tables_url, f"ALTER TABLE {schema}.daily RENAME COLUMN country TO place")
+    assert catalog.list_partitions(path) == [], "as none is named so"
 
 
 def test_schema_and_table_go_before_a_name_with_a_dot(catalog: JdbcCatalog, schema: str, tables_url: str) -> None:

@@ -465,9 +465,9 @@ def test_status_shows_defined_and_forgotten_tables(
     run(workspace, request_, write_numbers)
     clock.time = MARCH + timedelta(hours=2)
     tables = load_definitions(tmp_path / "sales.yaml").tables
-    fresh, never = list_tables(workspace, tables)
+    fresh, never = list_tables(workspace, tables).tables
     assert (fresh.identifier, fresh.version, fresh.lag_seconds) == (str(NUMBERS), 1, 7200)
     assert (never.identifier, never.version, never.last_refresh) == (str(TOTAL), None, None)
     assert (fresh.defined, never.defined) == (True, True)
-    assert [(status.identifier, status.defined) for status in list_tables(workspace, {})] == [(str(NUMBERS), False)]
-    assert [status.defined for status in list_tables(workspace, {}, complete=False)] == [None]
+    assert [(status.identifier, status.defined) for status in list_tables(workspace, {}).tables] == [(str(NUMBERS), False)]
+    assert [status.defined for status in list_tables(workspace, {}, complete=False).tables] == [None]

@@ -112,7 +112,7 @@ class Bench:
         write_numbers(plan)
 
     def fresh(self, table: TableIdentifier = NUMBERS) -> datetime | None:
-        return next(one.fresh_until for one in list_tables(self.workspace, {}) if one.identifier == str(table))
+        return next(one.fresh_until for one in list_tables(self.workspace, {}).tables if one.identifier == str(table))
 
 
 @pytest.fixture

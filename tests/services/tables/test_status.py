@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,18 +13,21 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.progress import SourcePosition, positions_of
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, show_table
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
+from tests.support.ports import free_port
 from tests.support.pyarrow_job import write_numbers
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
@@ -64,8 +68,10 @@ def test_a_table_is_late_when_its_next_refresh_should_have_ended(
 ) -> None:
     def status() -> TableStatus:
         shown = show_table(workspace, NUMBERS).status
-        assert shown == replace(list_tables(workspace, definitions.tables)[0], defined=None), "by its definition, and without"
-        assert shown == replace(list_tables(workspace, {})[0], defined=None)
+        assert shown == replace(list_tables(workspace, definitions.tables).tables[0], defined=None), (
+            "by its definition, and without"
+        )
+        assert shown == replace(list_tables(workspace, {}).tables[0], defined=None)
         return shown
 
     clock.time = MARCH
@@ -105,14 +111,50 @@ def test_a_table_that_is_refreshed_all_the_time_is_late_after_two_freshnesses(
     always = {NUMBERS: replace(definitions.tables[NUMBERS], cron=None)}
     for seconds, late in ((172_800, False), (172_801, True)):
         clock.time = MARCH + timedelta(seconds=seconds)
-        (status,) = list_tables(workspace, always)
+        (status,) = list_tables(workspace, always).tables
         assert (status.lag_seconds, status.allowed_lag_seconds, status.late) == (seconds, 172_800, late)
+
+
+def test_a_catalog_that_is_down_hides_no_table(
+    workspace: Workspace, clock: Clock, definitions: Definitions, tmp_path: Path
+) -> None:
+    file = tmp_path / "catalogs.yaml"
+    lake = {"name": "lake", "type": "sql"}
+    gone = {"name": "gone", "type": "jdbc", "connection-params": {"url": f"postgresql://127.0.0.1:{free_port()}/shop"}}
+    file.write_text(json.dumps({"catalogs": [{**lake, "is-default": True}, gone]}))
+    lost = TableIdentifier("gone", "shop", "lost")
+    tables = {NUMBERS: definitions.tables[NUMBERS], lost: replace(definitions.tables[TOTAL], identifier=lost)}
+    clock.time = MARCH
+    with open_workspace(replace(workspace.settings, catalogs_file=file), clock) as opened:
+        refresh(opened, definitions, NUMBERS)
+        opened.ledger.record(refused(lost))
+        listed = list_tables(opened, tables)
+    assert [(one.identifier, one.version, one.last_refresh, one.defined) for one in listed.tables] == [
+        ("gone.shop.lost", None, "FAILED", True),
+        ("lake.sales.numbers", 1, "SUCCEEDED", True),
+    ]
+    assert list(listed.problems) == ["gone"]
+    assert "Connection refused" in str(listed.problems["gone"])
+
+
+def refused(table: TableIdentifier) -> Refresh:
+    """A refresh that failed before it began."""
+    return Refresh(
+        token="refused",
+        table=table,
+        action=RefreshAction.SKIP,
+        reason="a test",
+        state=RefreshState.FAILED,
+        schedule_time=MARCH,
+        started_at=MARCH,
+        finished_at=MARCH,
+    )
 
 
 def test_what_has_no_version_or_no_freshness_is_neither_late_nor_in_time(
     workspace: Workspace, clock: Clock, definitions: Definitions
 ) -> None:
-    never = list_tables(workspace, definitions.tables)[1]
+    never = list_tables(workspace, definitions.tables).tables[1]
     assert (never.lag_seconds, never.allowed_lag_seconds, never.late) == (None, 3600 + clock.time.minute * 60, None)
     clock.time = MARCH
     refresh(workspace, definitions, NUMBERS)
