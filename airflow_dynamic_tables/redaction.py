@@ -11,8 +11,10 @@ HIDDEN = "***"
 _SECRET = (
     r"pass_?word|passwd|\bpwd\b|passphrase|passfile|secret|credential|private[_.\-]?key|access[_.\-]?key"
     r"|account[_.\-]?key|api[_.\-]?key|(?:access|session|security|auth|sas|bearer|oauth2?)[_.\-]?token"
+    r"|\bcatalog\.[\w\-]{1,80}\.(?:token|header\.)"
 )
-_SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+# In other text a token is one of a refresh, which is no secret.
+_SECRET_NAME = re.compile(rf"{_SECRET}|(?:^|[_.\-])token$|(?:^|\.)header\.", re.IGNORECASE)
 _QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"""
 # Every repetition has an end: the text may be one word of megabytes.
 _NAMED = re.compile(

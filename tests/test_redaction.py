@@ -21,6 +21,9 @@ HIDDEN = {
     "aws_session_token = abc": "aws_session_token = ***",
     "s3://KEY:SECRET@bucket/x": "s3://KEY:***@bucket/x",
     "redis://:abc@host": "redis://:***@host",
+    "--conf spark.sql.catalog.lake.token=abc --conf spark.sql.catalog.lake.header.Api=def": (
+        "--conf spark.sql.catalog.lake.token=*** --conf spark.sql.catalog.lake.header.Api=***"
+    ),
 }
 SHOWN = [
     'FATAL: password authentication failed for user "me"',
@@ -62,12 +65,20 @@ def test_settings() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["password", "sslpassword", "PassFile", "fs.s3a.secret.key", "fs.s3a.access.key", "api_key"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("password", "sslpassword", "PassFile", "fs.s3a.secret.key", "fs.s3a.access.key", "api_key"),
+        *("token", "MY_TOKEN", "spark.sql.catalog.lake.token", "header.X-Key", "spark.sql.catalog.lake.header.Authorization"),
+    ],
+)
 def test_secret_names(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["user", "sslmode", "tokenize", "spark.executor.memory", "header", "compass"])
+@pytest.mark.parametrize(
+    "name", ["user", "sslmode", "tokenize", "spark.executor.memory", "header", "compass", "tokens", "subheader.x"]
+)
 def test_other_names(name: str) -> None:
     assert not is_secret_name(name)
 

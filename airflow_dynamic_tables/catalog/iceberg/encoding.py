@@ -46,6 +46,18 @@ def check_kind(catalog: str, path: ObjectPath, table: AnyTable) -> CatalogTable 
     return table
 
 
+def check_kept(catalog: str, metadata: TableMetadata) -> None:
+    """Check that the catalog keeps what we know of a table that was just made.
+
+    :raises UnsupportedError: when it leaves out what it does not know itself.
+    """
+    if _VALUE not in metadata.properties:
+        raise UnsupportedError(
+            f"Catalog {catalog} leaves out properties of tables, such as {_VALUE}, in which dynamic tables are kept; use another "
+            "catalog."
+        )
+
+
 def properties_of(table: CatalogTable | CatalogDynamicTable) -> dict[str, str]:
     """The properties of an Iceberg table that is this one, without a revision."""
     value = encode(table)

@@ -22,6 +22,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from airflow_dynamic_tables.catalog.errors import no_table, no_version, other_kind, table_taken
 from airflow_dynamic_tables.catalog.iceberg.encoding import (
     adopted,
+    check_kept,
     check_kind,
     from_iceberg,
     is_dynamic,
@@ -119,13 +120,25 @@ class IcebergTables:
                         revisions.REVISION: revisions.first_revision(),
                     },
                 )
-                if not is_table:
-                    # Not needed before the first change; but then it might be in the way of a refresh.
-                    with suppress(CommitFailedException, CommitStateUnknownException):
-                        revisions.anchor(made)
+                self._settle(path, made, is_table=is_table)
         except (TableAlreadyExistsError, AlreadyExistsError) as error:
             if not ignore_if_exists:
                 raise table_taken(self.session.catalog, path) from error
+
+    def _settle(self, path: ObjectPath, made: Table, *, is_table: bool) -> None:
+        """Make sure that a new table can be changed later.
+
+        :raises UnsupportedError: when the catalog does not keep what that takes; then there is no such table.
+        """
+        try:
+            check_kept(self.session.catalog, made.metadata)
+            if not is_table:
+                # Not needed before the first change; but then it might be in the way of a refresh.
+                with suppress(CommitFailedException, CommitStateUnknownException):
+                    revisions.anchor(made)
+        except UnsupportedError:
+            self.session.tables.drop_table((path.database, path.name))
+            raise
 
     def change(self, path: ObjectPath, change: Callable[[AnyTable], AnyTable]) -> AnyTable:
         """Replace what we keep of a table by what is made of it; columns and rows are its commits' affair."""

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import BadRequestError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import write_manifest_list
 from pyiceberg.table import Table
@@ -33,11 +34,15 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import IcebergBaseModel
 
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
 REVISION = "dynamic-tables.revision"
 """Property of a table that tells one state of the others from the next."""
 
 TAG = "dynamic-tables-"
 """What the names of the tags begin with."""
+
+_NO_TAGS = "The catalog keeps no tags of Iceberg tables, without which nobody can change a dynamic table and lose nothing"
 
 _NAMES = UUID("6b3ba2d4-3c35-4b0b-8f0c-6a5f5d9c6f43")
 
@@ -89,6 +94,7 @@ def anchor(table: Table) -> None:
     """Set the tag of the revision that a table has; its properties stay as they are.
 
     :raises CommitFailedException: when somebody else changed the table meanwhile.
+    :raises UnsupportedError: when the catalog keeps no tags.
     """
     metadata = table.metadata
     snapshots = [ref.snapshot_id for name, ref in metadata.refs.items() if name.startswith(TAG)]
@@ -100,7 +106,12 @@ def anchor(table: Table) -> None:
     updates.append(_set(_tag(metadata), snapshots[0]))
     # Of a table without any snapshot PyIceberg lets nothing else be required.
     free = _tag(metadata) if metadata.snapshots else MAIN_BRANCH
-    _commit(table, [_points_to(free, None)], updates)
+    try:
+        committed = _commit(table, [_points_to(free, None)], updates)
+    except (BadRequestError, NotImplementedError) as error:
+        raise UnsupportedError(f"{_NO_TAGS}: {error}") from error
+    if _tag(metadata) not in committed.refs:
+        raise UnsupportedError(f"{_NO_TAGS}.")
 
 
 def alter(table: Table, changed: Mapping[str, str], removed: Iterable[str]) -> None:
@@ -132,9 +143,9 @@ def _points_to(ref: str, snapshot: int | None) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": snapshot})
 
 
-def _commit(table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> None:
+def _commit(table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> TableMetadata:
     is_same = AssertTableUUID(uuid=table.metadata.table_uuid)
-    table.catalog.commit_table(table, (is_same, *requirements), (*updates, *dated(table)))
+    return table.catalog.commit_table(table, (is_same, *requirements), (*updates, *dated(table))).metadata
 
 
 def _empty_snapshot(metadata: TableMetadata, io: FileIO) -> Snapshot:

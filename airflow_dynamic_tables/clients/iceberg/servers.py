@@ -173,13 +173,9 @@ class Server:
         """What an error says, in one line, without the secrets of this catalog."""
         text = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
         for name, value in self.properties.items():
-            if value and is_secret(name):
-                text = text.replace(value, HIDDEN)
-                # A server is sent the two parts of a credential one by one, and may say only the secret one again.
-                text = text.replace(value.partition(":")[2] or value, HIDDEN)
+            if value and is_secret_name(name):
+                # A server is sent the two parts of a credential one by one, and may say only the secret one again; or what
+                # follows the word 'Bearer'.
+                for secret in (value, value.partition(":")[2], value.split()[-1]):
+                    text = text.replace(secret, HIDDEN) if secret else text
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property of an Iceberg catalog is a secret."""
-    return is_secret_name(name) or name.rpartition(".")[2] == "token" or name.lower().startswith("header.")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyiceberg.exceptions import OAuthError
+from pyiceberg.exceptions import OAuthError, UnauthorizedError
 
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
 from airflow_dynamic_tables.clients.iceberg import rest
@@ -183,6 +183,10 @@ def test_a_server_that_repeats_the_secret_of_a_credential_tells_it_nobody() -> N
     with pytest.raises(CatalogUnavailableError) as error, server.errors():
         raise OAuthError("invalid_client: tester may not enter by wr0ng")
     assert str(error.value) == f"{NEVER_ACCEPTED} connection: invalid_client: tester may not enter by ***"
+    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "header.Authorization": "Bearer wr0ng"})
+    with pytest.raises(CatalogUnavailableError) as error, server.errors():
+        raise UnauthorizedError("wr0ng is unknown")
+    assert str(error.value) == f"{NEVER_ACCEPTED} connection: *** is unknown"
 
 
 def test_a_table_made_anew_while_the_job_ran_is_said(catalog: IcebergCatalog, bench: Bench) -> None:

@@ -59,7 +59,8 @@ class Routes:
             ("DELETE", "/namespaces/{namespace}/tables/{table}", self._drop_table),
             ("POST", "/tables/rename", self._rename),
         ):
-            app.add_api_route(f"/v1{path}", self._answering(answer), methods=[method], name=f"{method} {path}")
+            prefix = f"/{self._overrides['prefix']}" if "prefix" in self._overrides and path != "/config" else ""
+            app.add_api_route(f"/v1{prefix}{path}", self._answering(answer), methods=[method], name=f"{method} {path}")
 
     def _answering(self, answer: Callable[..., Any]) -> Callable[[Request], Any]:
         async def route(request: Request) -> Response:

@@ -38,8 +38,8 @@ class IcebergRest:
         """Fail what is asked next.
 
         :param request: the beginning of ``METHOD path``, e.g. ``POST /v1/namespaces/sales/tables/``.
-        :param how: a status, without doing anything; ``lost 503``: it is done, and answered so; ``twice``: it is done two times,
-            and the second answer is given; ``html``: a page.
+        :param how: a status, without doing anything; ``429 after 1``: the same, with a ``Retry-After``; ``lost 503``: it is done,
+            and answered so; ``twice``: it is done two times, and the second answer is given; ``html``: a page.
         """
         self._faults += [(request, how)] * times
 
@@ -70,6 +70,11 @@ class IcebergRest:
         how = self._fault(asked)
         if isinstance(how, int):
             return failed(how, "Fault", "by order of a test")
+        status, after, seconds = how.partition(" after ")
+        if after:
+            busy = failed(int(status), "Fault", "by order of a test")
+            busy.headers["Retry-After"] = seconds
+            return busy
         if how == "html":
             return Response("<html><body>Welcome to nginx!</body></html>", media_type="text/html")
         if how == "silence":
