@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, NullPool, create_engine
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NotSupportedError
 
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 from airflow_dynamic_tables.redaction import without_secrets
@@ -86,6 +86,8 @@ def advice(url: URL, error: DBAPIError) -> str:
     """
     if getattr(error.orig, "sqlstate", None) is not None and not error.connection_invalidated:
         return ""  # it has answered
+    if isinstance(error, DataError | NotSupportedError):
+        return ""  # it is the driver that does not know what to do with a value
     if error.connection_invalidated or not _runs(url):
         return "; check that it runs and accepts connections"
     return "; the server runs, so check the user, the password and the name of the database"

@@ -32,7 +32,7 @@ class PostgresServer:
     port: int
     folder: Path
 
-    def create_database(self, name: str, template: str = "template1") -> str:
+    def create_database(self, name: str, template: str = "template1", encoding: str = "UTF8") -> str:
         """Make a database, empty or as the template is, to which nobody may be connected meanwhile.
 
         :return: its URL, without a driver.
@@ -40,7 +40,9 @@ class PostgresServer:
         url = f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
         # Not by createdb: hundreds of tests make one, and each would fork a process that has grown large.
         with psycopg.connect(url, dbname="postgres", autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+            made = "CREATE DATABASE {} TEMPLATE {}" + (" ENCODING {} LOCALE 'C'" if encoding != "UTF8" else "")
+            names = (sql.Identifier(name), sql.Identifier(template))
+            connection.execute(sql.SQL(made).format(*names, *((encoding,) if encoding != "UTF8" else ())))
         return url
 
     def create_user(self, password: str) -> str:

@@ -28,6 +28,20 @@ _ABANDONED = "120s"
 """After which the server ends a transaction whose client has died without a word, so that nothing stays locked."""
 
 
+_SETTINGS = f"""
+SELECT set_config('lock_timeout', %(lock_timeout)s, true),
+  set_config('idle_in_transaction_session_timeout', '{_ABANDONED}', true),
+  set_config('row_security', 'off', true),
+  set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)
+"""
+"""Of every transaction: rather an error than rows that nobody sees, and what is committed outlives a crash of the server."""
+
+_CONNECT = {
+    "client_encoding": "utf8",  # whatever the database has; of SQL_ASCII the driver would make bytes
+    "prepare_threshold": None,  # a pooler hands the connection to others, with the statements prepared on it
+}
+
+
 class PostgresError(CatalogUnavailableError):
     """A PostgreSQL server refused something, or broke off.
 
@@ -152,9 +166,9 @@ class PostgresServer:
         :raises CommitUnknownError: when the answer to the commit was lost.
         """
         with self._errors(database), self._engine(database).connect() as connection:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(lock_timeout * 1000)}")
-            connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_ABANDONED}'")
-            connection.exec_driver_sql("SET LOCAL row_security = off")  # rather an error than rows that nobody sees
+            # Whatever the user has by default: who has waited for a lock has to see what the others did meanwhile.
+            connection = connection.execution_options(isolation_level="READ COMMITTED")
+            connection.exec_driver_sql(_SETTINGS, {"lock_timeout": str(int(lock_timeout * 1000))})
             yield OpenDatabase(connection, partial(self._errors, database))
             try:
                 connection.commit()
@@ -193,7 +207,7 @@ class PostgresServer:
             self.release(database)
 
     def _engine(self, database: str) -> Engine:
-        return make_engine(self._url.set(database=database), {})
+        return make_engine(self._url.set(database=database), _CONNECT)
 
     @contextmanager
     def _errors(self, database: str) -> Iterator[None]:

@@ -14,7 +14,7 @@ _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name, c.oid, obj_description(c.oid, 'pg_class') AS comment
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
-  AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+  AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname, 'pg_')
 """
 _COLUMNS = """
 SELECT a.attname AS name, a.attnotnull AS required, col_description(a.attrelid, a.attnum) AS comment,

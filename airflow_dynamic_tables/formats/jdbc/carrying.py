@@ -26,8 +26,8 @@ SELECT what FROM (
   UNION ALL SELECT conrelid::regclass || ' refers to it (' || conname || ')' FROM pg_constraint
     WHERE contype = 'f' AND confrelid = {oid} AND conrelid <> {oid}
   UNION ALL SELECT 'it has the exclusion constraint ' || conname FROM pg_constraint WHERE contype = 'x' AND conrelid = {oid}
-  UNION ALL SELECT 'publication ' || p.pubname || ' names it' FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-    WHERE r.prrelid = {oid}
+  UNION ALL SELECT 'publication ' || p.pubname || ' has it' FROM pg_publication_tables p, pg_class c JOIN pg_namespace n
+    ON n.oid = c.relnamespace WHERE c.oid = {oid} AND (p.schemaname, p.tablename) = (n.nspname, c.relname)
   UNION ALL SELECT 'column ' || attname || ' is an identity or generated column' FROM pg_attribute
     WHERE attrelid = {oid} AND attnum > 0 AND (attidentity <> '' OR attgenerated <> '')
   UNION ALL SELECT 'it owns the sequence ' || objid::regclass FROM pg_depend

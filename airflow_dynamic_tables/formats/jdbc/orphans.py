@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,7 +23,8 @@ _MARK = "airflow-dynamic-tables: abandoned since "
 """What the comment of a stage table begins with that was found without a folder."""
 
 _LEFT = """
-SELECT c.relname AS name, obj_description(c.oid, 'pg_class') AS comment, now() AS now
+SELECT c.relname AS name, obj_description(c.oid, 'pg_class') AS comment,
+  extract(epoch FROM now())::double precision AS now
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relkind = 'r' AND starts_with(c.relname, %(prefix)s)
 """
@@ -84,7 +85,7 @@ def _without_folder(
         return []
     due = []
     for row in left:
-        name, comment, now = row.name, row.comment or "", row.now
+        name, comment, now = row.name, row.comment or "", datetime.fromtimestamp(row.now, UTC)
         stage = TableName(table.schema, name)
         if not is_own(name):
             continue

@@ -157,7 +157,8 @@ class Replacing:
                 added = f"ADD COLUMN {quote(column.name)} {self.stage.types[column.name]}"
                 self.database.run(f"ALTER TABLE {target.name.quoted} {added}")
         condition = "true" if partitions.is_whole else target.condition(partitions)
-        deletion = f"DELETE FROM {target.name.quoted} WHERE {condition}"
+        # Tables that inherit from it are others' own; only partitions are its parts.
+        deletion = f"DELETE FROM {'' if target.is_partitioned else 'ONLY '}{target.name.quoted} WHERE {condition}"
         try:
             if is_referred_to:  # in one statement, so that foreign keys to rows that come again hold at its end
                 gone = f"WITH gone AS ({deletion} RETURNING 1)"

@@ -20,7 +20,13 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
-from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, ConfigurationError, StageRejectedError
+from airflow_dynamic_tables.exceptions import (
+    CatalogUnavailableError,
+    CommitRejectedError,
+    CommitUnknownError,
+    ConfigurationError,
+    StageRejectedError,
+)
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import check_result, fresh_until, unknown, until_done
 from airflow_dynamic_tables.formats.jdbc import records
@@ -108,7 +114,19 @@ class JdbcStagedTable(StagedTable):
         except PostgresError as error:
             raise CommitRejectedError(f"The commit of {self._token} was refused, and changed nothing: {error}") from error
         except CommitUnknownError as error:
+            with suppress(CatalogUnavailableError, CommitUnknownError):
+                return self._looked_up()
             raise unknown(self._name, error) from error
+
+    def _looked_up(self) -> Version | None:
+        """The version of a commit whose answer was lost; ``None`` when it did not land and no longer can.
+
+        :raises PostgresError: when the server cannot be asked, or still has the transaction open.
+        """
+        with self._server.transaction(self._database, self._store.lock_timeout) as opened:
+            lock_commits(opened, self._name)  # which the commit had, until its end
+            record = records.record_of(opened, self._name, self._token)
+        return record.version if record is not None else None
 
     def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
         target = self._check_table(opened, seen)

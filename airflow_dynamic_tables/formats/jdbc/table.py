@@ -103,9 +103,10 @@ class JdbcTable(LakeTable):
         record, table = self._look()
         if record is None or table is None:
             return None
-        keys = ", ".join(map(quote, record.partition_keys))
+        keys = ", ".join(f"{table.value(key)} AS {quote(key)}" for key in record.partition_keys)
+        groups = ", ".join(map(str, range(1, len(record.partition_keys) + 1)))
         grouped = (
-            f"SELECT {f'{keys}, ' if keys else ''}count(*) AS n FROM {table.name.quoted}{f' GROUP BY {keys}' if keys else ''}"
+            f"SELECT {f'{keys}, ' if keys else ''}count(*) AS n FROM {table.name.quoted}{f' GROUP BY {groups}' if keys else ''}"
         )
         specs = [f"coalesce(bool_or({condition} AND n > 0), false)::int" for condition in table.conditions(partitions)]
         query = (
@@ -127,6 +128,7 @@ class JdbcTable(LakeTable):
             kept_version(self.versions(), version, self._path)
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: PostgreSQL keeps only the current rows.")
         with self._server.connected(self._database) as database:
+            database.run("SET LOCAL DateStyle = ISO")  # the driver reads no other times
             read = database.rows(f"SELECT * FROM {table.name.quoted} LIMIT {int(rows)}")
         return [dict(row._mapping) for row in read]
 

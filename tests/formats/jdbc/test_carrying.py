@@ -132,7 +132,7 @@ STAYS = {
     ),
     "child": ("CREATE TABLE SCHEMA_.heir () INHERITS (TABLE_)", "inherits"),
     "policy": ("CREATE POLICY p ON TABLE_ USING (n > 0)", "the policy p"),
-    "publication": ("ALTER TABLE TABLE_ ADD PRIMARY KEY (n); CREATE PUBLICATION SCHEMA_ FOR TABLE TABLE_", "names it"),
+    "publication": ("ALTER TABLE TABLE_ ADD PRIMARY KEY (n); CREATE PUBLICATION SCHEMA_ FOR TABLE TABLE_", "publication"),
     "sequence": ("CREATE SEQUENCE SCHEMA_.s OWNED BY TABLE_.n", "owns the sequence"),
     "identity": ("ALTER TABLE TABLE_ ALTER n SET NOT NULL, ALTER n ADD GENERATED ALWAYS AS IDENTITY", "identity"),
     "type": ("ALTER TABLE TABLE_ ALTER n TYPE numeric(20)", "column n is numeric"),
