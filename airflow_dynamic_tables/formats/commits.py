@@ -146,7 +146,7 @@ def check_result(request: CommitRequest, token: str, stage: str, *, can_add: boo
     """
     result = request.result
     if request.position is not None and not can_add:
-        raise UnsupportedError("Batches of a stream add rows in one step, which this format cannot; use format iceberg.")
+        raise UnsupportedError("Batches of a stream add rows in one step, which this format cannot; use format iceberg or delta.")
     if result.token != token:
         raise StageRejectedError(f"The result is of token {shown(result.token)}, not of {token}.")
     if request.partitions.is_empty:

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.maintenance import sweeping
 from tests.support.faults.report import FaultReport
 from tests.support.faults.stream_job import run_stream
 from tests.support.faults.victims import KILL, Child, start, victim, when_leases_are_over
-from tests.support.streams import DEADLINE, TABLE, WINDOWS, StreamSite, rows, turn_until
+from tests.support.streams import DEADLINE, WINDOWS, StreamSite, rows, table_of, turn_until
 
 POINTS = (
     *("asked", "opened", "planned", "commit", "publishing", "swap", "swapped", "landed", "published", "completed", "answered"),
@@ -42,8 +42,10 @@ SPARK = SparkSettings(
 
 
 @pytest.fixture
-def site(tmp_path: Path, empty_state: Path) -> StreamSite:
-    return StreamSite(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}")
+def site(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> StreamSite:
+    """A table of format ``iceberg``, or of another."""
+    state = f"sqlite:///{shutil.copy(empty_state, tmp_path)}"
+    return StreamSite(tmp_path, state, format=getattr(request, "param", "iceberg"))
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def windows(minutes: int) -> list[tuple[object, ...]]:
 def check(site: StreamSite, expected: list[tuple[object, ...]]) -> None:
     """Every row is there once, every version is in the ledger, and nothing is left over."""
     with site.open(when_leases_are_over) as workspace:
-        landed = {version.token for version in workspace.table(TABLE, "iceberg").versions()}  # the sweep forgets some of many
+        landed = {version.token for version in table_of(workspace).versions()}  # the sweep forgets some of many
         sweeping.sweep(workspace)
         assert rows(workspace) == expected
         states = {stage.token: stage.state for stage in workspace.ledger.list_stages(states=tuple(StageState))}
@@ -123,6 +125,18 @@ def _matrix() -> list[object]:
 
 @pytest.mark.parametrize(("point", "first"), _matrix())
 def test_killed_at(site: StreamSite, fault_report: FaultReport, point: str, first: bool) -> None:
+    killed_at(site, fault_report, point, first)
+
+
+@pytest.mark.parametrize("site", ["delta"], indirect=True)
+@pytest.mark.parametrize(
+    ("point", "first"), [pytest.param("publishing", True, marks=pytest.mark.long), ("publishing", False), ("published", False)]
+)
+def test_a_stream_into_a_delta_table_killed_at(site: StreamSite, fault_report: FaultReport, point: str, first: bool) -> None:
+    killed_at(site, fault_report, point, first)
+
+
+def killed_at(site: StreamSite, fault_report: FaultReport, point: str, first: bool) -> None:
     """Worker and job die together, at the first batch of a stream or at a later one; the next ones go on."""
     site.arrive("1", (1, "00:00:01"), (2, "00:00:02"))
     if not first:
@@ -138,6 +152,7 @@ def test_killed_at(site: StreamSite, fault_report: FaultReport, point: str, firs
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
 @pytest.mark.long
+@pytest.mark.parametrize("site", ["iceberg", "delta"], indirect=True)
 def test_killed_after_the_commit_and_while_the_next_batch_is_written(windowed: StreamSite, fault_report: FaultReport) -> None:
     minute(windowed, 0)
     minute(windowed, 1)

@@ -16,11 +16,12 @@ import s3fs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug import Request, Response
 from werkzeug.serving import make_server
+from werkzeug.test import run_wsgi_app
 
 BUCKET = "lake"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1"}
 _ERROR = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{0}</Code><Message>{0}, by order of a test</Message></Error>"
-_STATUS = {"SlowDown": 503, "AccessDenied": 403}
+_STATUS = {"SlowDown": 503, "AccessDenied": 403, "ConditionalRequestConflict": 409, "InternalError": 500}
 _WRITES = ("PUT", "POST", "DELETE")
 
 
@@ -32,9 +33,10 @@ class ObjectStore:
     environment: dict[str, str]
 
     def refuse(self, how: str) -> None:
-        """Refuse all that writes: by ``SlowDown``, ``AccessDenied``, or by cutting the ``connection``. From any process.
+        """Refuse all that writes: by the code of an error, as ``SlowDown``, or by cutting the ``connection``. From any process.
 
-        With ``listing``, to list is denied, and nothing else.
+        With ``listing``, to list is denied, and nothing else. What begins with ``once-`` or ``after-`` is said of the next write
+        alone, which is not carried out, or is.
         """
         with urlopen(f"{self.url}/_refuse/{how}") as answer:
             answer.read()
@@ -61,11 +63,17 @@ class _Refusing:
         if self._how in ("nothing", "listing") or request.method not in _WRITES:
             answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
-        request.get_data()  # else the client does not listen yet
-        if self._how == "connection":
+        times, _, how = self._how.rpartition("-")
+        if times:
+            self._how = "nothing"
+        if times == "after":
+            run_wsgi_app(self._moto, environ)
+        else:
+            request.get_data()  # else the client does not listen yet
+        if how == "connection":
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)
             raise ConnectionError("by order of a test")
-        return Response(_ERROR.format(self._how), _STATUS[self._how], mimetype="application/xml")(environ, start_response)
+        return Response(_ERROR.format(how), _STATUS[how], mimetype="application/xml")(environ, start_response)
 
 
 @contextmanager

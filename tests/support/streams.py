@@ -10,11 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
 from airflow_dynamic_tables.services.settings import Settings
@@ -56,6 +58,7 @@ class StreamSite:
     watermark: str = ""
     more: str = ""
     sources: tuple[str, ...] = ("events",)
+    format: str = "iceberg"
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
@@ -99,6 +102,7 @@ dynamic_tables:
 - name: seen
   freshness: 2 seconds
   continuous: {{strategy: stream}}
+  format: {self.format}
   {self.more}
   query: |
     {self.query.strip()}
@@ -106,10 +110,20 @@ dynamic_tables:
         return file
 
 
+def table_of(workspace: Workspace) -> LakeTable:
+    """The table, in the format that its catalog says.
+
+    :raises TableNotFoundError: when there is none yet.
+    """
+    entry = workspace.catalog(TABLE.catalog).get_table(ObjectPath(TABLE.database, TABLE.table))
+    assert isinstance(entry, CatalogDynamicTable)
+    return workspace.table(TABLE, entry.format)
+
+
 def rows(workspace: Workspace) -> list[tuple[object, ...]]:
     """What a reader sees now."""
     try:
-        return sorted(tuple(row.values()) for row in workspace.table(TABLE, "iceberg").sample(100_000))
+        return sorted(tuple(row.values()) for row in table_of(workspace).sample(100_000))
     except TableNotFoundError:
         return []
 

@@ -25,6 +25,9 @@ _proven: set[str] = set()
 _TAKEN = {errno.EEXIST, errno.EINVAL, errno.EBUSY}
 """What a conditional put may say when there is such an object, or another put of it is under way; then one looks again."""
 
+_WHOLE = 3 * 2**30
+"""Bytes of a part, two of which are more than a store takes at once. It is shown to heed the condition for whole objects only."""
+
 _NO_CONDITION = {errno.ENOSYS, errno.ENOTSUP}
 
 
@@ -98,12 +101,13 @@ def _put(system: Any, path: str, content: bytes) -> bool:
     _prove(system, path.rpartition("/")[0])
     try:
         with as_os_errors():
-            system.pipe_file(path, content, mode="create")
-    except PermissionError as error:
-        raise _refused(path, error) from error
+            system.pipe_file(path, content, mode="create", chunksize=_WHOLE)
     except OSError as error:
-        if _is_taken(error) and _is_there(system, path):
-            return False
+        is_there = _is_there(system, path)
+        if is_there and (_is_taken(error) or isinstance(error, PermissionError)):
+            return False  # an earlier try of the same request may have landed
+        if isinstance(error, PermissionError) and is_there is False:
+            raise _refused(path, error) from error
         if error.errno in _NO_CONDITION:
             raise _no_condition(path) from error
         raise CommitUnknownError(f"Nobody knows whether {path} was written ({error}).") from error
@@ -114,13 +118,14 @@ def _is_taken(error: OSError) -> bool:
     return isinstance(error, FileExistsError) or error.errno in _TAKEN  # s3fs gives the one without a number
 
 
-def _is_there(system: Any, path: str) -> bool:
+def _is_there(system: Any, path: str) -> bool | None:
+    """Whether there is such an object; ``None`` when the store does not say."""
     try:
         with as_os_errors():
             system.invalidate_cache()
             return bool(system.exists(path))
     except OSError:
-        return False
+        return None
 
 
 def _prove(system: Any, folder: str) -> None:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import s3fs
 from deltalake import DeltaTable
 
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
-from airflow_dynamic_tables.clients.stores import EntryStore
-from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
-from airflow_dynamic_tables.core.refresh.plan import RefreshResult, StagedFile
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
-from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, CommitUnknownError
-from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.delta.table import DeltaLakeTable
 from airflow_dynamic_tables.formats.registry import bind
-from tests.support.benches.staging import COLUMNS, NOON
+from tests.support.benches.delta import refresh_at, staged_at, table_at
 from tests.support.object_store import BUCKET, ObjectStore, running_bucket
-
-REVENUE = ObjectPath("sales", "revenue")
 
 
 @pytest.fixture(scope="module")
@@ -43,30 +33,6 @@ def location(store: ObjectStore) -> Iterator[str]:
     store.serve()
 
 
-def table(location: str) -> DeltaLakeTable:
-    return DeltaLakeTable(EntryStore("lake", lambda *_: location), REVENUE)
-
-
-def staged(location: str, token: str, rows: dict[str, list[int]], *days: str) -> tuple[StagedTable, CommitRequest]:
-    """A stage with these rows by day, and what its commit is asked for; no day is the whole table."""
-    stage = table(location).stage(token)
-    folder, files = stage.begin(), []
-    for day, numbers in rows.items():
-        uri = f"{folder}/data/ds={day}/part-0.parquet"
-        with s3fs.S3FileSystem().open(uri, "wb") as stream:
-            pq.write_table(pa.table({"n": pa.array(numbers, pa.int64())}), stream)
-        files.append(StagedFile(uri, s3fs.S3FileSystem().info(uri)["size"]))
-    touched = tuple({"ds": day} for day in rows)
-    result = RefreshResult(token, "job", sum(map(len, rows.values())), tuple(files), COLUMNS, touched)
-    planned = PartitionSet.of({"ds": day} for day in days) if days else WHOLE_TABLE
-    return stage, CommitRequest(result, NOON, {}, ("ds",), planned)
-
-
-def refresh(location: str, rows: dict[str, list[int]], *days: str, before: Callable[[], None] = lambda: None) -> Version:
-    stage, request = staged(location, uuid4().hex, rows, *days)
-    return stage.commit(request, before)
-
-
 def seen(location: str, store: ObjectStore) -> dict[str, list[int]]:
     """The rows that delta-rs reads, by day."""
     options = {"aws_endpoint_url": store.url, "aws_allow_http": "true"}
@@ -76,11 +42,11 @@ def seen(location: str, store: ObjectStore) -> dict[str, list[int]]:
 
 def test_versions_in_a_store_are_made_read_and_forgotten(store: ObjectStore, location: str) -> None:
     for number in range(4):
-        refresh(location, {"1": [number], "2": [2]}, *(("1", "2") if number else ()))
+        refresh_at(location, {"1": [number], "2": [2]}, *(("1", "2") if number else ()))
     assert seen(location, store) == {"1": [3], "2": [2]}
     binding = bind(Source(TableIdentifier("lake", "sales", "revenue"), "delta", location), (), "v")
     assert sum(len(part.files) for part in binding.parts) == 2
-    assert table(location).stage("back").restore(2, lambda: None).number == 5
+    assert table_at(location).stage("back").restore(2, lambda: None).number == 5
     assert seen(location, store) == {"1": [1], "2": [2]}
 
 
@@ -88,15 +54,15 @@ def test_versions_in_a_store_are_made_read_and_forgotten(store: ObjectStore, loc
 def test_a_store_that_refuses_the_entry_says_whether_it_landed(
     store: ObjectStore, location: str, how: str, error: type[Exception]
 ) -> None:
-    refresh(location, {"1": [1]})
-    stage, request = staged(location, "struck", {"1": [10]}, "1")
+    refresh_at(location, {"1": [1]})
+    stage, request = staged_at(location, "struck", {"1": [10]}, "1")
     with pytest.raises(error):
         stage.commit(request, lambda: store.refuse(how))
     store.serve()
     assert stage.outcome() is None
     assert seen(location, store) == {"1": [1]}
     stage.fence()
-    with_next = refresh(location, {"2": [2]}, "2")
+    with_next = refresh_at(location, {"2": [2]}, "2")
     assert with_next.number == 2
     assert seen(location, store) == {"1": [1], "2": [2]}
 
@@ -104,7 +70,7 @@ def test_a_store_that_refuses_the_entry_says_whether_it_landed(
 def test_a_lost_answer_of_a_put_that_landed_is_settled_by_looking(
     store: ObjectStore, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refresh(location, {"1": [1]})
+    refresh_at(location, {"1": [1]})
     put = s3fs.S3FileSystem.pipe_file
 
     def lost(self: s3fs.S3FileSystem, path: str, *arguments: object, **options: object) -> None:
@@ -112,7 +78,7 @@ def test_a_lost_answer_of_a_put_that_landed_is_settled_by_looking(
         if path.endswith(".json"):
             raise ConnectionError("the answer was lost")
 
-    stage, request = staged(location, "struck", {"1": [10]}, "1")
+    stage, request = staged_at(location, "struck", {"1": [10]}, "1")
     monkeypatch.setattr(s3fs.S3FileSystem, "pipe_file", lost)
     assert stage.commit(request, lambda: None).number == 2
     monkeypatch.undo()
@@ -122,8 +88,51 @@ def test_a_lost_answer_of_a_put_that_landed_is_settled_by_looking(
     assert outcome.number == 2
 
 
+ANSWERS = ("connection", "SlowDown", "InternalError", "AccessDenied", "ConditionalRequestConflict")
+
+
+@pytest.mark.parametrize("how", [f"{when}-{answer}" for when in ("after", "once") for answer in ANSWERS])
+def test_whatever_is_said_of_an_entry_the_log_tells_whether_it_landed(store: ObjectStore, location: str, how: str) -> None:
+    """A client sends its request again after some of these, and hears then that there is such an object."""
+    refresh_at(location, {"1": [1]})
+    stage, request = staged_at(location, "struck", {"1": [10]}, "1")
+    struck = iter([how])
+    try:
+        landed = stage.commit(request, lambda: store.refuse(next(struck, "nothing")))
+    except CommitRejectedError:
+        assert how == "once-AccessDenied"
+        assert stage.outcome() is None
+        assert seen(location, store) == {"1": [1]}
+    else:
+        assert landed == stage.outcome()
+        assert seen(location, store) == {"1": [10]}
+        assert [version.number for version in table_at(location).versions()] == [1, 2]
+
+
+def test_who_may_not_even_look_after_a_put_does_not_know_whether_it_landed(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials can end between a try whose answer was lost and the next one."""
+    refresh_at(location, {"1": [1]})
+    stage, request = staged_at(location, "struck", {"1": [10]}, "1")
+    put = s3fs.S3FileSystem.pipe_file
+
+    def ended(self: s3fs.S3FileSystem, path: str, *arguments: object, **options: object) -> None:
+        put(self, path, *arguments, **options)
+        monkeypatch.setattr(s3fs.S3FileSystem, "exists", denied)
+        raise PermissionError("The provided token has expired.")
+
+    def denied(*_: object) -> bool:
+        raise PermissionError("The provided token has expired.")
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "pipe_file", ended)
+    assert stage.commit(request, lambda: None).number == 2
+    monkeypatch.undo()
+    assert stage.outcome() is not None
+
+
 def test_of_committers_at_once_each_lands_and_none_is_lost(store: ObjectStore, location: str) -> None:
-    refresh(location, {str(day): [0] for day in range(4)})
+    refresh_at(location, {str(day): [0] for day in range(4)})
     ready = threading.Barrier(4)
     failures: list[BaseException] = []
 
@@ -136,7 +145,7 @@ def test_of_committers_at_once_each_lands_and_none_is_lost(store: ObjectStore, l
                 ready.wait(120)
 
         try:
-            refresh(location, {day: [1]}, day, before=all_at_once)
+            refresh_at(location, {day: [1]}, day, before=all_at_once)
         except BaseException as error:
             failures.append(error)
 
@@ -147,15 +156,15 @@ def test_of_committers_at_once_each_lands_and_none_is_lost(store: ObjectStore, l
         thread.join(120)
     assert failures == []
     assert seen(location, store) == {str(day): [1] for day in range(4)}
-    assert [version.number for version in table(location).versions()] == [1, 2, 3, 4, 5]
+    assert [version.number for version in table_at(location).versions()] == [1, 2, 3, 4, 5]
 
 
 def test_what_cannot_be_listed_is_not_taken_for_nothing(store: ObjectStore, location: str) -> None:
-    refresh(location, {"1": [1]})
+    refresh_at(location, {"1": [1]})
     store.refuse("listing")
     with pytest.raises(CatalogUnavailableError):
-        table(location).current()
+        table_at(location).current()
     store.serve()
-    current = table(location).current()
+    current = table_at(location).current()
     assert current is not None
     assert DeltaLog(location).versions() == [0]

@@ -86,7 +86,9 @@ def _check(workspace: Workspace, table: DynamicTable) -> None:
     """
     name = table.identifier
     if not workspace.table(name, table.format, table.atomicity).can_add:
-        raise UnsupportedError(f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it iceberg.")
+        raise UnsupportedError(
+            f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it iceberg or delta."
+        )
     if unique := [expected.name for expected in table.expectations if expected.unique]:
         raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {INSTEAD}.")
     if table.row_counts:

@@ -8,11 +8,13 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogPartition, CatalogTable
@@ -33,7 +35,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.metastore import HiveMetastore
 from tests.support.pyarrow_job import write_scattered
-from tests.support.streams import TABLE, StreamSite, rows, turn_until
+from tests.support.streams import TABLE, StreamSite, rows, table_of, turn_until
 
 pytestmark = pytest.mark.spark
 
@@ -151,6 +153,37 @@ def test_an_iceberg_table_to_which_rows_are_added(site: StreamSite, submit: Subm
             grown(workspace, site, 7, 8)
             turn_until(stream, lambda: rows(workspace) == [(7,), (8,)])
         assert "(overwrite) replaced or removed rows of it" in caplog.text
+
+
+def test_a_delta_table_to_which_rows_are_added_into_one_of_ours(
+    site: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while another engine rewrites the files of both."""
+    orders = site.home / "orders"
+    source = f" [{{name: raw.events, format: delta, path: {orders}}}]"
+    reader = replace(site, source=source, query="SELECT id, ds FROM raw.events", format="delta")
+
+    def add(*ids: int, mode: Literal["append", "overwrite"] = "append") -> None:
+        added = pa.table({"id": pa.array(ids, pa.int64()), "ds": ["a b"] * len(ids)})
+        write_deltalake(orders, added, mode=mode, partition_by=["ds"])
+
+    add(1, 2)
+    with site.open() as workspace:
+        with closing(reader.streaming(workspace, submit, lambda: None)) as stream:
+            turn_until(stream, lambda: rows(workspace) == [(1, "a b"), (2, "a b")])
+        add(3)
+        DeltaTable(orders).optimize.compact()
+        DeltaTable(table_of(workspace).folder() or "").optimize.compact()
+        add(4)
+        with closing(reader.streaming(workspace, submit, lambda: None)) as stream:
+            turn_until(stream, lambda: [row[0] for row in rows(workspace)] == [1, 2, 3, 4])
+            assert last_action(workspace) is RefreshAction.ADD, "it went on"
+            write_deltalake(table_of(workspace).folder() or "", pa.table({"id": [9], "ds": ["9"]}), mode="append")
+            add(5)
+            turn_until(stream, lambda: [row[0] for row in rows(workspace)] == [1, 2, 3, 4, 5])
+            add(7, 8, mode="overwrite")
+            turn_until(stream, lambda: [row[0] for row in rows(workspace)] == [7, 8])
+        assert "replaced or removed rows of it" in caplog.text
 
 
 def test_whole_partitions(site: StreamSite, submit: Submit, caplog: pytest.LogCaptureFixture) -> None:
