@@ -19,7 +19,7 @@ from tests.support.faults.victims import KILL, REVENUE, STOP, Attempt, Site, sta
 
 _ICEBERG = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
 on_iceberg = pytest.mark.parametrize("site", _ICEBERG, indirect=True)
-on_all = pytest.mark.parametrize("site", [*_ICEBERG, "delta"], indirect=True)
+on_all = pytest.mark.parametrize("site", [*_ICEBERG, pytest.param("delta", marks=pytest.mark.long)], indirect=True)
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
 NAMING = ("landed", "naming")

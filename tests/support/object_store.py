@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from socket import SHUT_RDWR
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 import pytest
 import s3fs
+from moto.core.exceptions import JsonRESTError
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.glue.models import glue_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug import Request, Response
 from werkzeug.serving import make_server
@@ -47,11 +52,12 @@ class ObjectStore:
 
 
 class _Refusing:
-    """Moto's application, behind a door."""
+    """Moto's application, behind a door, with a Glue that compares the versions of tables, as Moto's own does not."""
 
     def __init__(self) -> None:
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._how = "nothing"
+        self._comparing = Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         request = Request(environ)
@@ -60,6 +66,8 @@ class _Refusing:
             return Response()(environ, start_response)
         if self._how == "listing" and "list-type" in request.args:
             return Response(_ERROR.format("AccessDenied"), 403, mimetype="application/xml")(environ, start_response)
+        if request.headers.get("X-Amz-Target") == "AWSGlue.UpdateTable":
+            return self._compared(environ, start_response)
         if self._how in ("nothing", "listing") or request.method not in _WRITES:
             answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
@@ -74,6 +82,19 @@ class _Refusing:
             environ["werkzeug.socket"].shutdown(SHUT_RDWR)
             raise ConnectionError("by order of a test")
         return Response(_ERROR.format(how), _STATUS[how], mimetype="application/xml")(environ, start_response)
+
+    def _compared(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        body = Request(environ).get_data()
+        asked = json.loads(body)
+        with self._comparing:
+            with suppress(JsonRESTError):  # there is no such table, which Moto says
+                backend = glue_backends[DEFAULT_ACCOUNT_ID]["us-east-1"]
+                now = backend.get_table(asked["DatabaseName"], asked["TableInput"]["Name"]).as_dict()["VersionId"]
+                if asked.get("VersionId") not in (None, now):
+                    told = {"__type": "ConcurrentModificationException", "message": f"Version {now} is the current one"}
+                    return Response(json.dumps(told), 400, mimetype="application/x-amz-json-1.1")(environ, start_response)
+            answer: Iterable[bytes] = self._moto({**environ, "wsgi.input": BytesIO(body)}, start_response)
+            return answer
 
 
 @contextmanager

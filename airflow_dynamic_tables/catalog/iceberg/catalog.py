@@ -34,12 +34,13 @@ class IcebergCatalog(CatalogOfTables):
     :param server: how to reach it.
     """
 
+    publishes_drafts = True
+
     _databases: IcebergDatabases
     _tables: IcebergTables
 
     def __init__(self, name: str, server: Server, default_database: str = "default") -> None:
         super().__init__(name, default_database)
-        self.publishes_drafts = server.traits.renames_at_once
         self._session = Session(server)
         self._databases = IcebergDatabases(self._session)
         self._tables = IcebergTables(self._session)

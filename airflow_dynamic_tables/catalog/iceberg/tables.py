@@ -180,7 +180,7 @@ class IcebergTables:
         self.session.check_name("table", new_name)
         try:
             with self.session.asking(path.database) as tables:
-                if self.exists(renamed):
+                if not self.session.server.traits.checks_new_names and self.exists(renamed):
                     raise TableAlreadyExistsError(renamed)
                 tables.rename_table((path.database, path.name), (path.database, new_name))
         except (TableAlreadyExistsError, AlreadyExistsError) as error:

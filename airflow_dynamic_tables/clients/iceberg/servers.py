@@ -39,8 +39,8 @@ class Kind:
     ``place`` is ``module:function or class`` that makes a client of a name and properties; it is imported on use. ``schemes`` are
     what its ``uri`` begins with, none when it has none, and ``example`` is one. ``extra`` is the extra of this package that it
     needs. One that ``folds_names`` takes lower-case letters, digits and underscores. ``comment`` is the property of a namespace
-    that is its comment, which never changes where the catalog ``keeps_comments``. One that ``renames_at_once`` has a table by one
-    name or the other, never by both.
+    that is its comment, which never changes where the catalog ``keeps_comments``. One that ``checks_new_names`` of
+    tables itself does so better than whoever asks before: the table may have the new name already, and its former one as well.
     """
 
     place: str
@@ -49,7 +49,7 @@ class Kind:
     folds_names: bool = False
     comment: str = "comment"
     keeps_comments: bool = False
-    renames_at_once: bool = True
+    checks_new_names: bool = False
     example: str = ""
 
     def load(self) -> Callable[..., Catalog]:
@@ -79,9 +79,7 @@ KINDS: Mapping[str, Kind] = {
         keeps_comments=True,
         example="thrift://metastore:9083",
     ),
-    "glue": Kind(
-        "pyiceberg.catalog.glue:GlueCatalog", extra="glue", folds_names=True, comment="Description", renames_at_once=False
-    ),
+    "glue": Kind(f"{_HERE}.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True),
     "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
 }
 """The kinds by PyIceberg's names of them."""

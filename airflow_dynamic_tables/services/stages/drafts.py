@@ -130,8 +130,12 @@ class DraftedTable(StagedTable):
         return landed
 
     def outcome(self) -> Version | None:
-        """See :meth:`StagedTable.outcome`: whether what has the name was made by this token."""
-        return self._workspace.table(self._identifier, self._format).stage(self._token).outcome()
+        """See :meth:`StagedTable.outcome`: whether this token made what has the name; then nothing of the draft is left."""
+        version = self._workspace.table(self._identifier, self._format).stage(self._token).outcome()
+        if version is not None:
+            with suppress(TableAlreadyExistsError, TableNotFoundError):  # it is gone, as a rule
+                self._catalog.publish_draft(self.draft.path, self._identifier.table)
+        return version
 
     def fence(self) -> None:
         """See :meth:`StagedTable.fence`: the draft gets a name that no commit looks for."""

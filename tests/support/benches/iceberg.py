@@ -19,12 +19,9 @@ _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "sql": [pytest.mark.long],
     "postgres": [pytest.mark.postgres, pytest.mark.long],
     "hive": [pytest.mark.metastore, pytest.mark.postgres, pytest.mark.long],
-    "glue": [pytest.mark.long, pytest.mark.lacks("several writers")],
+    "glue": [pytest.mark.long],
 }
-"""The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them.
-
-Moto's Glue does not compare what it swaps, as Glue does.
-"""
+"""The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them."""
 
 _LACKS = pytest.mark.lacks("details", "dots in names", "renamed databases")
 

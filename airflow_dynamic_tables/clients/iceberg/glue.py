@@ -1,0 +1,92 @@
+"""PyIceberg's client of Glue, which renames in steps that whoever comes next can finish: Glue has no call for that.
+
+The first step decides: it notes the new name in the entry of the table, as long as that is as it was read, so that of several
+renamings one is decided. Then an entry of the new name is made, which Glue refuses where there is one, and the former one goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from pyiceberg.catalog import METADATA_LOCATION
+from pyiceberg.catalog.glue import GlueCatalog, _construct_rename_table_input
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchIcebergTableError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+
+RENAMED_TO = "dynamic-tables.renamed-to"
+"""Parameter of the entry of a table with the name that it gets."""
+
+_ATTEMPTS = 5
+"""How often an entry is read and changed before those who change it, too, are taken to be too many."""
+
+
+class RenamingGlue(GlueCatalog):
+    """A table is called one way or the other, also when whoever renamed it was killed: the next one finishes what was decided."""
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Rename a table within its database; another renaming that was decided is finished first.
+
+        :raises NoSuchTableError: when there is no such table, or it is called otherwise by then.
+        :raises TableAlreadyExistsError: when another table has the new name.
+        :raises CommitFailedException: when others change the entry all the time.
+        """
+        database, name = self.identifier_to_database_and_table(from_identifier, NoSuchTableError)
+        _, new_name = self.identifier_to_database_and_table(to_identifier)
+        for _ in range(_ATTEMPTS):
+            entry = self._get_glue_table(database, name)
+            decided = entry.get("Parameters", {}).get(RENAMED_TO)
+            if decided is not None and self._is_moved(entry, decided):
+                if decided == new_name:
+                    return self.load_table(to_identifier)
+                raise NoSuchTableError(f"Table {database}.{name} is called {decided} now")
+            with suppress(CommitFailedException):
+                self._decide(entry, None if decided == new_name else new_name)
+                if decided == new_name:
+                    raise TableAlreadyExistsError(f"Table {database}.{new_name} already exists")
+        raise CommitFailedException(f"Table {database}.{name} was changed by others {_ATTEMPTS} times meanwhile.")
+
+    def _decide(self, entry: Mapping[str, Any], new_name: str | None) -> None:
+        """Note the new name, or that there is none any more, in an entry.
+
+        :raises CommitFailedException: when it is not as it was read.
+        """
+        database, name = entry["DatabaseName"], entry["Name"]
+        parameters = {} if new_name is None else {RENAMED_TO: new_name}
+        self._update_glue_table(database, name, _renamed(entry, name, parameters), entry["VersionId"])
+
+    def _is_moved(self, entry: Mapping[str, Any], new_name: str) -> bool:
+        """Do what was decided; False when another table has the name."""
+        database, name = entry["DatabaseName"], entry["Name"]
+        try:
+            self._create_glue_table(database, new_name, _renamed(entry, new_name, {}))
+        except TableAlreadyExistsError:
+            if not self._is_same(entry, self._get_glue_table(database, new_name)):
+                return False
+        with suppress(NoSuchTableError):
+            self.drop_table((database, name))
+        return True
+
+    def _is_same(self, entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether two entries are of one table, which may have been committed to since."""
+        if entry["Parameters"].get(METADATA_LOCATION) == other.get("Parameters", {}).get(METADATA_LOCATION):
+            return True
+        try:
+            tables = [self._convert_glue_to_iceberg(one) for one in (entry, other)]
+        except (NoSuchIcebergTableError, NoSuchPropertyException, ValueError):
+            return False
+        return len({table.metadata.table_uuid for table in tables}) == 1
+
+
+def _renamed(entry: Mapping[str, Any], name: str, noted: Mapping[str, str]) -> Any:
+    """What an entry is made of that says the same under a name, but for what is noted of a renaming."""
+    kept = {key: value for key, value in entry.get("Parameters", {}).items() if key != RENAMED_TO}
+    return {**_construct_rename_table_input(name, entry), "Parameters": {**kept, **noted}}
