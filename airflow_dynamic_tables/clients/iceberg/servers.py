@@ -70,16 +70,18 @@ class Kind:
 _HERE = "airflow_dynamic_tables.clients.iceberg"
 
 KINDS: Mapping[str, Kind] = {
-    "rest": Kind(f"{_HERE}.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
+    "rest": Kind(f"{_HERE}.kinds.rest:PatientServer", ("http", "https"), example="https://catalog.example.com"),
     "hive": Kind(
-        f"{_HERE}.hive:PatientMetastore",
+        f"{_HERE}.kinds.hive:PatientMetastore",
         ("thrift",),
         extra="hive",
         folds_names=True,
         keeps_comments=True,
         example="thrift://metastore:9083",
     ),
-    "glue": Kind(f"{_HERE}.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True),
+    "glue": Kind(
+        f"{_HERE}.kinds.glue:RenamingGlue", extra="glue", folds_names=True, comment="Description", checks_new_names=True
+    ),
     "sql": Kind(f"{_HERE}.catalog:on_database", ("sqlite", "postgresql"), example="postgresql://catalog@db.example.com/iceberg"),
 }
 """The kinds by PyIceberg's names of them."""

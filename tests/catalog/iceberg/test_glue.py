@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.schema import Schema
 
-from airflow_dynamic_tables.clients.iceberg.glue import RENAMED_TO, RenamingGlue
+from airflow_dynamic_tables.clients.iceberg.kinds.glue import RENAMED_TO, RenamingGlue
 from tests.support.benches.iceberg import glue_properties
 from tests.support.object_store import running_object_store
 
@@ -109,6 +109,13 @@ def test_what_was_decided_by_one_that_died_is_done_by_the_next(glue: Clients, ne
         with pytest.raises(NoSuchTableError, match="is called named now"):
             second.rename_table("sales.draft", "sales.discarded")
     assert names(second) == ["named"]
+
+
+def test_a_table_is_not_renamed_to_what_it_is_called(glue: Clients) -> None:
+    first, _ = glue
+    with pytest.raises(TableAlreadyExistsError):
+        first.rename_table("sales.draft", "sales.draft")
+    assert names(first) == ["draft"]
 
 
 def test_a_table_of_others_keeps_its_name_and_the_draft_can_get_another(glue: Clients) -> None:

@@ -43,6 +43,8 @@ class RenamingGlue(GlueCatalog):
         _, new_name = self.identifier_to_database_and_table(to_identifier)
         for _ in range(_ATTEMPTS):
             entry = self._get_glue_table(database, name)
+            if name == new_name:
+                raise TableAlreadyExistsError(f"Table {database}.{name} already exists")
             decided = entry.get("Parameters", {}).get(RENAMED_TO)
             if decided is not None and self._is_moved(entry, decided):
                 if decided == new_name:
