@@ -12,6 +12,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from airflow_dynamic_tables.clients.iceberg.keys import key_of
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 
 def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
@@ -22,6 +23,15 @@ def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, 
         value = file.partition[position]
         values[key_of(field, schema)] = None if value is None else field.transform.to_human_string(kind, value)
     return values
+
+
+def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: PartitionSet) -> bool:
+    """Whether some rows of a file may be of the asked partitions and others not: the table had other keys as it was written."""
+    if asked.is_whole or asked.is_empty:
+        return False
+    values = partition(file, spec, schema)
+    plain = {field.name: values[field.name] for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+    return not asked.covers(plain) and asked.overlaps(PartitionSet.of([plain]))
 
 
 def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:

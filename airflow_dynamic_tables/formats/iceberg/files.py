@@ -18,8 +18,9 @@ from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
-from airflow_dynamic_tables.clients.iceberg.content import partition
+from airflow_dynamic_tables.clients.iceberg.content import is_split, partition
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.iceberg.producing import InOrder
 
 
@@ -60,6 +61,8 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
         schema = metadata.schema()
         for manifest, entries in zip(manifests, executor.map(self._entries, manifests), strict=True):
             spec = specs[manifest.partition_spec_id]
+            if spec.spec_id != metadata.default_spec_id:
+                self._check_whole(entries, spec, schema)
             is_replaced = [self._is_replaced(entry.data_file, spec, schema) for entry in entries]
             if not any(is_replaced):
                 self._kept.append(manifest)
@@ -68,6 +71,19 @@ class ReplaceFiles(InOrder["ReplaceFiles"]):
             if remaining := list(compress(entries, map(not_, is_replaced))):
                 self._thinned.append((manifest.partition_spec_id, remaining))
         self._deleted_data_files = {entry.data_file for entry in self._removed}
+
+    def _check_whole(self, entries: list[ManifestEntry], spec: PartitionSpec, schema: Schema) -> None:
+        """Check that no file of an older spec holds rows of planned partitions beside others.
+
+        :raises StageRejectedError: names one.
+        """
+        for file in (entry.data_file for entry in entries):
+            if is_split(file, spec, schema, self._planned):
+                raise StageRejectedError(
+                    f"{file.file_path} was written when the table had other partition keys, and holds rows of planned partitions "
+                    "beside others: let the engine that wrote it rewrite it, or refresh the whole table with --full-refresh (in "
+                    "Airflow the param full_refresh)."
+                )
 
     def _entries(self, manifest: ManifestFile) -> list[ManifestEntry]:
         # Delete files stay: they are older than the appended files, and so mean nothing to them.

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
-from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, partition
+from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, is_split, partition
 from airflow_dynamic_tables.clients.iceberg.keys import keys_of
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
@@ -34,7 +34,6 @@ from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows,
 
 LATEST = "dynamic-tables.latest"
 """Property of a table with what the summary of its latest version says."""
-
 
 _DROPPED = "dynamic-tables.dropped-columns"
 """Property of a table with the columns that went when it was made anew, so that no file of it that is read has them."""
@@ -199,10 +198,10 @@ def count(table: Table | None, asked: PartitionSet) -> RowCounts | None:
             return None
         deleted = live.deleted
     schema = table.schema()
-    counted = (
-        (partition(file, spec, schema), file.record_count - len(deleted.get(file.file_path, ())))
-        for file, spec in data_files(table)
-    )
+    files = list(data_files(table))
+    if any(is_split(file, spec, schema, asked) for file, spec in files):
+        return None
+    counted = ((partition(file, spec, schema), file.record_count - len(deleted.get(file.file_path, ()))) for file, spec in files)
     return RowCounts.of(counted, asked)
 
 

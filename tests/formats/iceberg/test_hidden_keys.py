@@ -225,6 +225,35 @@ def test_rows_of_others_are_read_and_replaced(table: IcebergTable, catalog: SqlC
     assert [number for _, _, number, _ in rows_of(table)] == [2]
 
 
+def test_a_file_of_other_keys_that_holds_planned_rows_beside_others_is_not_left_beside_new_ones(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    german = PartitionSet.of([{"country": "DE"}])
+    publish(table, [row(0, 1)], [row(0, 2, "FR")], keys=("country",))
+    with physical(catalog).update_spec() as spec:
+        spec.remove_field("country")
+    rows = [dict(zip(SCHEMA.names, one, strict=True)) for one in (row(0, 3), row(0, 4, "FR"))]
+    physical(catalog).append(pa.Table.from_pylist(rows, SCHEMA))
+    with physical(catalog).update_spec() as spec:
+        spec.add_identity("country")
+    assert table.count(german) is None, "nobody knows"
+    with pytest.raises(
+        StageRejectedError, match=r"was written when the table had other partition keys, and holds rows of planned"
+    ):
+        publish(table, [row(0, 9)], keys=("country",), partitions=german)
+    assert [number for _, _, number, _ in rows_of(table)] == [1, 3, 2, 4]
+    publish(table, [row(0, 9)], keys=("country",))
+    assert [number for _, _, number, _ in rows_of(table)] == [9]
+
+
+def test_a_file_of_other_keys_that_tells_enough_is_replaced(table: IcebergTable, catalog: SqlCatalog) -> None:
+    publish(table, [row(0, 1)], [row(0, 2, "FR")], keys=("country",))
+    with physical(catalog).update_spec() as spec:
+        spec.add_field("ts", "day", "ts_day")
+    publish(table, [row(0, 9)], keys=("country", "day(ts)"), partitions=PartitionSet.of([{"country": "DE"}]))
+    assert [number for _, _, number, _ in rows_of(table)] == [9, 2]
+
+
 def test_no_column_takes_the_name_of_partitions(table: IcebergTable) -> None:
     columns = (*COLUMNS[:3], replace(COLUMNS[3], name="ts_day"))
     with pytest.raises(UnsupportedError, match=r"calls the partitions of day\(ts\) 'ts_day', which is a column"):
