@@ -138,18 +138,37 @@ class LakeTable(ABC):
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
     of a commit; then somebody has to say ``atomicity: none``. ``can_be_drafted`` is False when a table cannot be made by another
-    name than the one by which others will find it. ``can_add`` is True when a commit can add rows in one step, as streams do.
-    ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
+    name than the one by which others will find it. One that ``makes_entries`` needs no other name: the first commit makes it
+    together with its entry in the catalog, see :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as
+    streams do. ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
     """
 
     is_atomic: ClassVar[bool] = True
     can_be_drafted: ClassVar[bool] = True
+    makes_entries: ClassVar[bool] = False
     can_add: ClassVar[bool] = False
     library: ClassVar[str] = ""
 
     @abstractmethod
     def stage(self, token: str) -> StagedTable:
         """The stage of one refresh; touches nothing yet."""
+
+    def once(self, token: str, entry: Mapping[str, Any], *, is_new: bool) -> StagedTable:  # noqa: ARG002
+        """The stage of a table that is made of a query once; touches nothing yet.
+
+        Its commit also raises TableAlreadyExistsError: a table that is new is made only while nothing has its name.
+
+        :param entry: what the catalog is to keep of the table, as it encodes it; for formats that ``makes_entries``.
+        :param is_new: whether the commit makes the table; else it replaces one that was made so.
+        """
+        return self.stage(token)
+
+    def check_makeable(self) -> None:  # noqa: B027 - where a catalog makes the entry, it tells
+        """Check that a format that ``makes_entries`` can make the table, as far as anybody can tell before the first commit.
+
+        :raises TableAlreadyExistsError: when its name is taken.
+        :raises ConfigurationError: when something else keeps it from being made.
+        """
 
     @abstractmethod
     def folder(self) -> str | None:

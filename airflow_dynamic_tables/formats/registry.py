@@ -90,6 +90,13 @@ CONNECTIONS: dict[str, Module] = {"kafka": Module("airflow_dynamic_tables.client
 """How an Airflow connection says where sources of a format are, by options of Spark's reader."""
 
 
+def default_format(stores: Sequence[Store]) -> str:
+    """The format of tables that do not say: the only one that these stores can hold, else the one that most have."""
+    kinds = {store.kind for store in stores}
+    possible = [table_format for table_format, kind in TABLES if kind in kinds]
+    return possible[0] if len(possible) == 1 else DEFAULT_FORMAT
+
+
 def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[Store], atomicity: str) -> LakeTable:
     """A table of that name and format; touches nothing yet.
 

@@ -69,7 +69,8 @@ class Stage:
     ``owner`` is the same for every try of one piece of work (Airflow: DAG, run and task), so that a new try may supersede an
     older one at once. ``process`` names machine, process id and its start, so that a dead process is noticed on its own
     machine before the lease ends. ``ordinal`` counts the stages of its table in the order in which the ledger opened them:
-    clocks of several machines tell no order. ``creates`` is the name that a table has while such a stage makes it.
+    clocks of several machines tell no order. ``creates`` is the name that a table has while such a stage makes it, its own where
+    the commit makes it in one step.
     """
 
     token: str

@@ -15,10 +15,9 @@ from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.formats.registry import open_table
+from airflow_dynamic_tables.formats.registry import default_format, open_table
 from airflow_dynamic_tables.ledger.base import Ledger
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
@@ -78,12 +77,12 @@ class Workspace:
     ) -> LakeTable:
         """A table that is refreshed here.
 
-        :param format: left out, the one that its catalog has it in, or the default one when it does not know the table.
+        :param format: left out, the one that its catalog has it in, or the default one of the catalog when that does not know it.
         :param atomicity: ``staged`` refuses a format that this catalog cannot commit in one step.
         :raises UnsupportedError: when the catalog cannot hold that format, or not as atomically as asked for.
         """
         catalog = self.catalog(identifier.catalog)
-        return open_table(identifier, format or self._format_of(identifier), catalog.stores(), atomicity)
+        return open_table(identifier, format or _format_of(catalog, identifier), catalog.stores(), atomicity)
 
     def dynamic_table(self, identifier: TableIdentifier) -> CatalogDynamicTable:
         """A dynamic table as its catalog has it.
@@ -100,13 +99,6 @@ class Workspace:
         entry = self.catalog(identifier.catalog).get_table(identifier.path)
         return entry if is_own(entry) else as_dynamic(identifier, entry)
 
-    def _format_of(self, identifier: TableIdentifier) -> str:
-        try:
-            entry = self.readable(identifier.catalog).get_table(identifier.path)
-        except TableNotFoundError:
-            return DEFAULT_FORMAT
-        return DEFAULT_FORMAT if isinstance(entry, CatalogView) else entry.format
-
     def close(self) -> None:
         """Let go of every connection."""
         self.catalogs.close()
@@ -117,6 +109,14 @@ class Workspace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _format_of(catalog: ReadableCatalog, identifier: TableIdentifier) -> str:
+    try:
+        entry = catalog.get_table(identifier.path)
+    except TableNotFoundError:
+        return default_format(catalog.stores())
+    return default_format(catalog.stores()) if isinstance(entry, CatalogView) else entry.format
 
 
 def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTable:

@@ -179,7 +179,11 @@ def test_page_works_as_written(page: Path, tmp_path: Path, environment: dict[str
         postgres: PostgresServer = request.getfixturevalue("postgres")
         request.getfixturevalue("postgres_driver")
         name = f"shop_{uuid4().hex[:8]}"
-        theirs = {_POSTGRES: postgres.create_database(name), "database: shop\n": f"database: {name}\n"}
+        theirs = {
+            _POSTGRES: postgres.create_database(name),
+            "database: shop\n": f"database: {name}\n",
+            "shop.shop.": f"shop.{name}.",
+        }
         for told, own in theirs.items():
             blocks = [replace(block, text=block.text.replace(told, own)) for block in blocks]
     for block in blocks:

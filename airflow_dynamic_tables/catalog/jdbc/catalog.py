@@ -110,7 +110,7 @@ class JdbcCatalog(ReadableWritableCatalog):
         """See :meth:`ReadableCatalog.list_tables`; views are tables here, as Spark reads both."""
         self.get_database(database)
         with self._server.connected(database) as opened:
-            return sorted({*(table.listed for table in list_tables(opened)), *Entries(opened).all()})
+            return sorted({*(table.listed for table in list_tables(opened)), *Entries(opened).dynamic()})
 
     def list_dynamic_tables(self, database: str) -> list[str]:
         """See :meth:`ReadableCatalog.list_dynamic_tables`."""
@@ -120,7 +120,7 @@ class JdbcCatalog(ReadableWritableCatalog):
         """See :meth:`ReadableCatalog.get_dynamic_tables`; columns are those of the entries."""
         self.get_database(database)
         with self._server.connected(database) as opened:
-            return Entries(opened).all()
+            return Entries(opened).dynamic()
 
     def get_table(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """See :meth:`ReadableCatalog.get_table`; PostgreSQL keeps no versions."""

@@ -1,4 +1,4 @@
-"""The dynamic tables of a PostgreSQL database: made, changed, renamed and dropped with the real tables that hold their rows."""
+"""Tables of a PostgreSQL database that are made here: what becomes of them, and of the real ones that hold their rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog.errors import no_table, other_kind, table_taken
-from airflow_dynamic_tables.catalog.jdbc.entries import Entries
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogPartition, TableStatistics
+from airflow_dynamic_tables.catalog.jdbc.entries import Entries, OwnTable
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogPartition, CatalogTable, TableStatistics
 from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
 from airflow_dynamic_tables.clients.postgres.names import TableName
 from airflow_dynamic_tables.clients.postgres.own_tables import (
     forget_commits,
     is_made_here,
+    latest_partition_keys,
     latest_snapshot,
     make_own_tables,
     rename_commits,
@@ -33,7 +34,7 @@ _DEPENDENT = "2BP01"
 
 @dataclass(frozen=True, slots=True)
 class JdbcTables:
-    """The dynamic tables of a server's databases, in the catalog of that name.
+    """The tables of a server's databases that are made here, in the catalog of that name.
 
     ``lock_timeout`` are the seconds that others are waited for.
     """
@@ -42,8 +43,8 @@ class JdbcTables:
     server: PostgresServer
     lock_timeout: float
 
-    def get(self, opened: OpenDatabase, path: ObjectPath) -> CatalogDynamicTable | None:
-        """One dynamic table, with the columns that it has by now; ``None`` when it is none."""
+    def get(self, opened: OpenDatabase, path: ObjectPath) -> OwnTable | None:
+        """One table, with the columns that it has by now; ``None`` when it was not made here."""
         name = _named(path)
         entry = Entries(opened).get(name) if name is not None else None
         if entry is None or name is None:
@@ -51,12 +52,11 @@ class JdbcTables:
         table = find_table(opened, str(name))
         if table is None:
             return entry
-        return replace(
-            entry,
-            columns=columns_of(opened, table),
-            location=self.server.jdbc_url(path.database),
-            snapshot=latest_snapshot(opened, name),
-        )
+        columns, location = columns_of(opened, table), self.server.jdbc_url(path.database)
+        if isinstance(entry, CatalogTable):
+            keys = latest_partition_keys(opened, name)
+            return replace(entry, columns=columns, location=location, comment=table.comment, partition_keys=keys)
+        return replace(entry, columns=columns, location=location, snapshot=latest_snapshot(opened, name))
 
     def partitions(self, path: ObjectPath, keys: Sequence[str], wanted: PartitionSpec) -> list[CatalogPartition]:
         """The partitions of a dynamic table with rows that agree with ``wanted``, in order of their values; the server counts.
@@ -86,7 +86,12 @@ class JdbcTables:
         name = TableName.parse(path.name)
         make_own_tables(self.server, path.database, name)
         with self._changing(path, name) as opened:
-            is_new = find_table(opened, str(name)) is None and Entries(opened).add(name, table)
+            lock_commits(opened, name)  # one of them may make the table just now
+            entries = Entries(opened)
+            entries.clear(name)
+            is_new = find_table(opened, str(name)) is None and entries.get(name) is None
+            if is_new:
+                entries.put(name, table)
         if not is_new and not ignore_if_exists:
             raise table_taken(self.catalog, path)
 
@@ -102,9 +107,9 @@ class JdbcTables:
                 self._check_dynamic(opened, path, name)
                 raise no_table(self.catalog, path)
             after = change(before)
-            if not isinstance(after, CatalogDynamicTable):
+            if not isinstance(after, type(before)):
                 raise other_kind(self.catalog, path, before, after)
-            entries.change(name, after)
+            entries.put(name, after)
         return before
 
     def rename(self, path: ObjectPath, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
@@ -120,10 +125,11 @@ class JdbcTables:
                 if ignore_if_not_exists:
                     return
                 raise no_table(self.catalog, path)
-            if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
-                raise table_taken(self.catalog, ObjectPath(path.database, new_name))
             lock_commits(opened, name)
             lock_commits(opened, renamed)
+            Entries(opened).clear(renamed)
+            if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
+                raise table_taken(self.catalog, ObjectPath(path.database, new_name))
             if find_table(opened, str(name)) is not None:
                 self._check_made_here(opened, path, name)
                 opened.run(f"ALTER TABLE {name.quoted} RENAME TO {quote(renamed.table)}")
@@ -164,7 +170,12 @@ class JdbcTables:
         with self._changing(path, name) as opened:
             if find_table(opened, str(name)) is None:
                 raise no_table(self.catalog, path)
-            if Entries(opened).get(name, is_changed=True) is not None:
+            entry = Entries(opened).get(name, is_changed=True)
+            if isinstance(entry, CatalogTable):
+                raise UnsupportedError(
+                    f"{path} was made by CREATE TABLE AS; drop it first, or choose another name for the table."
+                )
+            if entry is not None:
                 lock_commits(opened, name)
                 if is_made_here(opened, name):
                     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from airflow_dynamic_tables.clients.postgres.names import TableName
@@ -15,17 +15,27 @@ LOCK_NOT_AVAILABLE = "55P03"
 READING = ("AccessShareLock",)
 """What everybody holds who reads a table."""
 
-_HOLDERS = """
+_WHO = """
 SELECT a.pid, a.usename AS name, a.application_name AS application, a.state,
   date_trunc('second', coalesce(a.xact_start, a.backend_start))::text AS since, left(a.query, 200) AS query
 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE l.granted AND l.pid <> pg_backend_pid()
-  AND (l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-       AND l.relation = to_regclass(%(table)s)::oid AND NOT l.mode = ANY(%(harmless)s)
-    OR l.locktype = 'advisory' AND l.objsubid = 1
-       AND (l.classid::bigint << 32 | l.objid::bigint) = %(key)s)
+WHERE l.granted AND l.pid <> pg_backend_pid() AND ({condition})
 GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 5
 """
+
+_ON_TABLES = "l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
+_HOLD = f"""
+{_ON_TABLES} AND l.relation = to_regclass(%(table)s)::oid AND NOT l.mode = ANY(%(harmless)s)
+OR l.locktype = 'advisory' AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = %(key)s
+"""
+
+_MAKE = f"""
+{_ON_TABLES} AND l.mode = 'AccessExclusiveLock' AND to_regclass(%(table)s) IS NULL
+AND NOT EXISTS (SELECT 1 FROM pg_class WHERE oid = l.relation)
+"""
+"""What a transaction has made that is not over, is locked, and nobody else sees it: not even whether it has that name."""
+
 _KEY = "hashtextextended(%(name)s, 0)"
 
 
@@ -48,10 +58,14 @@ def named_holders(
     except PostgresError as refused:
         if refused.sqlstate != LOCK_NOT_AVAILABLE:
             raise
-        who = "; ".join(holders(server, database, table)) or "somebody who is gone meanwhile"
-        raise error(
-            f"{table} is locked by {who}. {doing} waited in vain and changed nothing; end that transaction, or try again later."
-        ) from refused
+        if locked_by := holders(server, database, table):
+            what = f"is locked by {'; '.join(locked_by)}"
+        elif made_by := _makers(server, database, table):
+            what = f"is being made, as it seems, by {'; '.join(made_by)}"
+        else:
+            what = "is locked by somebody who is gone meanwhile"
+        todo = "end that transaction, or try again later"
+        raise error(f"{table} {what}. {doing} waited in vain and changed nothing; {todo}.") from refused
 
 
 def holders(server: PostgresServer, database: str, table: TableName, harmless: tuple[str, ...] = ()) -> list[str]:
@@ -64,9 +78,22 @@ def holders(server: PostgresServer, database: str, table: TableName, harmless: t
             (key,) = opened.rows(f"SELECT {_KEY} AS key", {"name": _key_name(table)})
             unsigned = key.key % 2**64
             signed = unsigned - 2**64 if unsigned >= 2**63 else unsigned
-            rows = opened.rows(_HOLDERS, {"table": table.quoted, "harmless": list(harmless), "key": signed})
+            return _who(opened, _HOLD, {"table": table.quoted, "harmless": list(harmless), "key": signed})
     except CatalogUnavailableError:
         return []
+
+
+def _makers(server: PostgresServer, database: str, table: TableName) -> list[str]:
+    """Who has made something that nobody else sees yet, maybe a table that is missing: a text for each."""
+    try:
+        with server.connected(database) as opened:
+            return _who(opened, _MAKE, {"table": table.quoted})
+    except CatalogUnavailableError:
+        return []
+
+
+def _who(opened: OpenDatabase, condition: str, parameters: Mapping[str, object]) -> list[str]:
+    rows = opened.rows(_WHO.format(condition=condition), parameters)
     return [
         f"pid {row.pid} (user {row.name}, application {row.application or 'without a name'}, {row.state or 'state unknown'} "
         f"since {row.since}, query: {' '.join((row.query or '').split())})"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from airflow_dynamic_tables.clients.postgres.names import COMMITS, ENTRIES, TableName
-from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, literal
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError, PostgresServer, literal, quote
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
-_NO_PRIVILEGE = "42501"
+NO_PRIVILEGE = "42501"
+"""SQLSTATE of what a user may not do."""
 
 _COMMIT = """
 id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, table_name text NOT NULL, token text NOT NULL, number bigint,
@@ -43,10 +48,7 @@ def make_own_tables(server: PostgresServer, database: str, table: TableName) -> 
     with server.connected(database) as opened:
         if is_there(opened, table.schema, COMMITS, ENTRIES):
             return
-        if not opened.rows("SELECT 1 FROM pg_namespace WHERE nspname = %(name)s", {"name": table.schema}):
-            raise ConfigurationError(
-                f"Database {database} has no schema {table.schema} for {table}; make it (CREATE SCHEMA), or choose another."
-            )
+        check_schema(opened, database, table)
     try:
         with server.transaction(database, _LOCK_TIMEOUT) as opened:
             # Two that make the same table at the same moment would disturb one another even with IF NOT EXISTS.
@@ -54,12 +56,29 @@ def make_own_tables(server: PostgresServer, database: str, table: TableName) -> 
             for statement in _statements(table):
                 opened.run(statement)
     except PostgresError as error:
-        if error.sqlstate != _NO_PRIVILEGE:
+        if error.sqlstate != NO_PRIVILEGE:
             raise
+        raise no_right(str(server.user), database, table) from error
+
+
+def check_schema(opened: OpenDatabase, database: str, table: TableName) -> None:
+    """Check that a database has the schema of a table.
+
+    :raises ConfigurationError: when it has not.
+    """
+    if not opened.rows("SELECT 1 FROM pg_namespace WHERE nspname = %(name)s", {"name": table.schema}):
         raise ConfigurationError(
-            f"User {server.user} may not make tables in schema {table.schema} of database {database} ({error.said}); let its "
-            f'owner run: GRANT USAGE, CREATE ON SCHEMA "{table.schema}" TO "{server.user}".'
-        ) from error
+            f"Database {database} has no schema {table.schema} for {table}; make it (CREATE SCHEMA), or choose another."
+        )
+
+
+def no_right(user: str, database: str, table: TableName) -> ConfigurationError:
+    """A user may not make tables in a schema."""
+    schema = table.schema
+    return ConfigurationError(
+        f"User {user} may not make tables in schema {schema} of database {database}; let its owner run: GRANT USAGE, CREATE ON "
+        f"SCHEMA {quote(schema)} TO {quote(user)}."
+    )
 
 
 def _statements(table: TableName) -> tuple[str, ...]:
@@ -71,13 +90,34 @@ def _statements(table: TableName) -> tuple[str, ...]:
     )
 
 
+def no_right_on_own(user: str, table: TableName) -> ConfigurationError:
+    """A user may not read or not write what tells of a table."""
+    own, whom = f"{table.commits}, {table.entries}", quote(user)
+    grants = (
+        f"GRANT USAGE, CREATE ON SCHEMA {quote(table.schema)} TO {whom}; GRANT SELECT, INSERT, UPDATE, DELETE ON {own} TO {whom}"
+    )
+    what = "where what is known of tables of this schema is kept"
+    return ConfigurationError(f"User {user} may not read and write {own}, {what}; let the owner run: {grants}.")
+
+
 def latest_snapshot(database: OpenDatabase, table: TableName) -> str | None:
     """The id of the latest version of a table; ``None`` before any."""
+    latest = _latest(database, table)
+    return None if latest is None else str(latest["version"]["snapshot"])
+
+
+def latest_partition_keys(database: OpenDatabase, table: TableName) -> tuple[str, ...]:
+    """The keys by which the latest version of a table is partitioned; none before any."""
+    latest = _latest(database, table)
+    return () if latest is None else tuple(latest["partition_keys"])
+
+
+def _latest(database: OpenDatabase, table: TableName) -> dict[str, Any] | None:
+    """What was written of the latest version of a table, a ``formats.jdbc.records.Record`` as plain data."""
     if not is_there(database, table.schema, COMMITS):
         return None
-    latest = f"WHERE {_versions_of(table)} ORDER BY id DESC LIMIT 1"
-    query = f"SELECT value -> 'version' ->> 'snapshot' AS snapshot FROM {table.commits} {latest}"
-    return next((row.snapshot for row in database.rows(query)), None)
+    rows = database.rows(f"SELECT value FROM {table.commits} WHERE {_versions_of(table)} ORDER BY id DESC LIMIT 1")
+    return next((row.value for row in rows), None)
 
 
 def is_made_here(database: OpenDatabase, table: TableName) -> bool:
@@ -108,6 +148,26 @@ def _versions_of(table: TableName) -> str:
 def _is_it(table: TableName) -> str:
     """SQL that is true for a table's row ``c`` of ``pg_class``."""
     return f"c.oid = to_regclass({literal(table.quoted)}) AND c.relkind IN ('r', 'p')"
+
+
+def keep_entry(database: OpenDatabase, table: TableName, entry: Mapping[str, Any]) -> bool:
+    """Write what a catalog keeps of a table, in place of what it kept.
+
+    :param entry: as the catalog encodes it, with its ``kind``.
+    :return: False when it keeps something of another kind, which stays.
+    """
+    value = f"{literal(json.dumps(entry, ensure_ascii=False))}::jsonb"
+    inserted = f"INSERT INTO {table.entries} AS kept (table_name, value) VALUES ({literal(table.table)}, {value})"
+    is_same_kind = "kept.value ->> 'kind' = excluded.value ->> 'kind'"
+    return database.run(f"{inserted} ON CONFLICT (table_name) DO UPDATE SET value = excluded.value WHERE {is_same_kind}") == 1
+
+
+def kept_kind(database: OpenDatabase, table: TableName) -> str | None:
+    """The kind of what a catalog keeps of a table; ``None`` when it keeps nothing."""
+    if not is_there(database, table.schema, ENTRIES):
+        return None
+    kinds = database.rows(f"SELECT value ->> 'kind' AS kind FROM {table.entries} WHERE table_name = {literal(table.table)}")
+    return next((row.kind for row in kinds), None)
 
 
 def forget_commits(database: OpenDatabase, table: TableName) -> None:

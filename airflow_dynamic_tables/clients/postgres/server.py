@@ -73,6 +73,11 @@ class OpenDatabase:
         self._connection = connection
         self._errors = errors
 
+    @property
+    def user(self) -> str:
+        """The user who is logged in."""
+        return str(self._connection.engine.url.username)
+
     def rows(self, query: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
         """Rows of a query, with an attribute for each column.
 

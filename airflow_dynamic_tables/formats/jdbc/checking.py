@@ -1,17 +1,36 @@
-"""What a stage has to be like before it is published: what the job says of it, and within its plan."""
+"""What has to be so before a stage is published: it is what the job says of it, and within its plan; a new name is free."""
 
 from __future__ import annotations
 
+from airflow_dynamic_tables.clients.postgres.making import occupant
 from airflow_dynamic_tables.clients.postgres.names import TableName
+from airflow_dynamic_tables.clients.postgres.own_tables import is_made_here
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, literal, quote
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
-from airflow_dynamic_tables.exceptions import StageRejectedError
+from airflow_dynamic_tables.exceptions import StageRejectedError, TableAlreadyExistsError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
+from airflow_dynamic_tables.formats.jdbc import records
 from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find
 
 _TEXTS = ("text", "character varying", "character")
+
+
+def check_free(database: OpenDatabase, name: TableName) -> None:
+    """Check that nothing has the name of a new table.
+
+    :raises TableAlreadyExistsError: when something has it that is read as a table; says whose that is.
+    :raises StageRejectedError: when something else has it.
+    """
+    there = occupant(database, name)
+    if there is None:
+        return
+    if not there.is_table:
+        raise StageRejectedError(f"{name} is {there.kind} of user {there.owner} and no table; drop it, or choose another name.")
+    record = records.look(database, name).record
+    by = f", which {record.version.token} made" if record is not None and is_made_here(database, name) else ""
+    raise TableAlreadyExistsError(f"{name} is there already, {there.kind} of user {there.owner}{by}; it stays as it is.")
 
 
 def checked_stage(database: OpenDatabase, name: TableName, request: CommitRequest) -> ServerTable:

@@ -94,7 +94,7 @@ class Replacing:
         except _StaysError as why:
             if is_rebuild:
                 raise SchemaEvolutionError(
-                    f"{old.name} cannot get other columns in one step: {why}. Remove that, or give the definition another name."
+                    f"{old.name} cannot get other columns in one step: {why}. Remove that, or give the table another name."
                 ) from None
             log.info("%s keeps its place, its rows are deleted and inserted: %s.", old.name, why)
             return False

@@ -5,15 +5,23 @@ A commit is one transaction, in which the row is written that tells of it: whoev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.postgres.locks import lock_commits, named_holders
 from airflow_dynamic_tables.clients.postgres.names import TableName
-from airflow_dynamic_tables.clients.postgres.own_tables import is_made_here, make_own_tables
+from airflow_dynamic_tables.clients.postgres.own_tables import (
+    forget_commits,
+    is_made_here,
+    keep_entry,
+    kept_kind,
+    make_own_tables,
+)
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresError
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -26,11 +34,12 @@ from airflow_dynamic_tables.exceptions import (
     CommitUnknownError,
     ConfigurationError,
     StageRejectedError,
+    TableAlreadyExistsError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
 from airflow_dynamic_tables.formats.commits import check_result, fresh_until, unknown, until_done
 from airflow_dynamic_tables.formats.jdbc import records
-from airflow_dynamic_tables.formats.jdbc.checking import checked_stage
+from airflow_dynamic_tables.formats.jdbc.checking import check_free, checked_stage
 from airflow_dynamic_tables.formats.jdbc.locking import Horizon
 from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find, layout_columns
 from airflow_dynamic_tables.formats.jdbc.records import Record, Seen
@@ -206,6 +215,49 @@ class JdbcStagedTable(StagedTable):
         """See :meth:`StagedTable.abort`."""
         drop_stage(self._store, self._database, self._name, self.table)
         delete_folder(self._folder, self.begin())
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """What the commit of a table that is made once is about: ``entry`` is what the catalog keeps of the table, with its ``kind``.
+
+    With ``is_new`` the commit makes the table, and writes the entry; else both have to be there.
+    """
+
+    entry: Mapping[str, Any]
+    is_new: bool
+
+
+class OneOffStagedTable(JdbcStagedTable):
+    """The stage of a table that is made of a query once, or whose rows are replaced by those of one."""
+
+    def __init__(self, store: PostgresStore, database: str, name: TableName, folder: str, token: str, once: Once) -> None:
+        super().__init__(store, database, name, folder, token)
+        self._once = once
+
+    def _attempt(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version | None:
+        self._check()  # before the ledger is told that anything can land
+        try:
+            return super()._attempt(request, before_publish)
+        except CommitRejectedError:
+            self._check()  # what has the name tells more than the statement that failed over it
+            raise
+
+    def _check(self) -> None:
+        if self._once.is_new:
+            with self._server.connected(self._database) as opened:
+                check_free(opened, self._name)
+
+    def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
+        if not self._once.is_new:
+            if kept_kind(opened, self._name) != self._once.entry["kind"] or not is_made_here(opened, self._name):
+                raise CommitRejectedError(f"{self._name} was dropped or made anew while it was to be replaced; try again.")
+            return super()._publish(opened, request, seen, horizon)
+        check_free(opened, self._name)
+        if not keep_entry(opened, self._name, self._once.entry):
+            raise TableAlreadyExistsError(f"{self._name} was declared as a dynamic table meanwhile; it stays as it is.")
+        forget_commits(opened, self._name)  # of a table of this name that somebody dropped
+        return super()._publish(opened, request, Seen(seen.last, None), horizon)
 
 
 def drop_stage(store: PostgresStore, database: str, table: TableName, stage: TableName) -> int | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.postgres.making import check_rights
 from airflow_dynamic_tables.clients.postgres.names import TableName
 from airflow_dynamic_tables.clients.postgres.own_tables import is_made_here
 from airflow_dynamic_tables.clients.postgres.server import quote
@@ -21,10 +22,11 @@ from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundE
 from airflow_dynamic_tables.formats.base import LakeTable, Undone, kept_version
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.jdbc import records
+from airflow_dynamic_tables.formats.jdbc.checking import check_free
 from airflow_dynamic_tables.formats.jdbc.orphans import delete_left
 from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find
 from airflow_dynamic_tables.formats.jdbc.records import Record
-from airflow_dynamic_tables.formats.jdbc.stage import JdbcStagedTable, layout_of
+from airflow_dynamic_tables.formats.jdbc.stage import JdbcStagedTable, Once, OneOffStagedTable, layout_of
 
 
 class JdbcTable(LakeTable):
@@ -34,6 +36,7 @@ class JdbcTable(LakeTable):
     """
 
     can_be_drafted = False
+    makes_entries = True
 
     def __init__(self, store: PostgresStore, path: ObjectPath, file_format: str) -> None:  # noqa: ARG002 - it has no files
         self._store = store
@@ -45,6 +48,17 @@ class JdbcTable(LakeTable):
     def stage(self, token: str) -> JdbcStagedTable:
         """See :meth:`LakeTable.stage`."""
         return JdbcStagedTable(self._store, self._database, self._name, self.folder(), token)
+
+    def once(self, token: str, entry: Mapping[str, Any], *, is_new: bool) -> OneOffStagedTable:
+        """See :meth:`LakeTable.once`."""
+        once = Once(entry, is_new)
+        return OneOffStagedTable(self._store, self._database, self._name, self.folder(), token, once)
+
+    def check_makeable(self) -> None:
+        """See :meth:`LakeTable.check_makeable`."""
+        check_rights(self._server, self._database, self._name)
+        with self._server.connected(self._database) as opened:
+            check_free(opened, self._name)
 
     def folder(self) -> str:
         """See :meth:`LakeTable.folder`: it has the plans and results of refreshes, while they run."""

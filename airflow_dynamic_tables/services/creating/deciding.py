@@ -19,6 +19,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.registry import default_format
 from airflow_dynamic_tables.services.creating.reading import ReadTable, read
 from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -52,16 +53,17 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
         return Decision(Outcome.EXISTS, f"{identifier} is there already, {_kind(entry)}; it stays as it is")
     if entry is not None:
         _check_replaceable(identifier, entry, wanted.purpose)
-    table_format = _format(wanted, entry)
     catalog = workspace.catalog(identifier.catalog)
+    table_format = _format(wanted, entry, default_format(catalog.stores()))
     table = workspace.table(identifier, table_format)
-    if not (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts):
+    if not (table.makes_entries or (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts)):
         raise UnsupportedError(
             f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
             f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.publishes_drafts else ' in another catalog'}."
         )
     if entry is None:
         catalog.check_path(identifier.path)  # the draft has another name, so the commit would be the first to ask
+        table.check_makeable()
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
         return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)
@@ -150,14 +152,14 @@ def _check_replaceable(identifier: TableIdentifier, entry: AnyTable, purpose: Pu
         )
 
 
-def _format(wanted: WantedTable, entry: AnyTable | None) -> str:
+def _format(wanted: WantedTable, entry: AnyTable | None, default: str) -> str:
     """The format of the new version."""
     formats = sink_formats()
     if wanted.format is not None and wanted.format not in formats:
         hint = did_you_mean(wanted.format, formats) or f"; use {' | '.join(formats)}."
         raise ConfigurationError(f"unknown format {wanted.format!r}{hint}")
     if not isinstance(entry, CatalogTable):
-        return wanted.format or DEFAULT_FORMAT
+        return wanted.format or default
     if wanted.format not in (None, entry.format):
         raise SchemaEvolutionError(
             f"{wanted.identifier} is a table of format {entry.format} and cannot become one of {wanted.format} in one step: "

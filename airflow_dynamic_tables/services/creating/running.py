@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogTable, is_one_off
+from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogDatabase, CatalogTable, encode, is_one_off
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
@@ -105,7 +106,15 @@ def _begin(workspace: Workspace, decision: Decision, wanted: ReadTable, by: tupl
 
 
 def _begin_new(workspace: Workspace, request: RefreshRequest) -> Attempt:
-    """Begin to make a table that is not there; the draft comes after the lease, which knows of it when this process dies."""
+    """Begin to make a table that is not there."""
+    table = workspace.table(request.table.identifier, request.table.format)
+    if table.makes_entries:
+        return _begin_in_place(workspace, request, table.check_makeable, is_new=True)
+    return _begin_draft(workspace, request)
+
+
+def _begin_draft(workspace: Workspace, request: RefreshRequest) -> Attempt:
+    """Begin to make a table by another name; the draft comes after the lease, which knows of it when this process dies."""
     wanted = request.table
     drafted = DraftedTable(workspace, wanted.identifier, wanted.format, request.token)
     draft = str(drafted.draft)
@@ -125,15 +134,24 @@ def _begin_new(workspace: Workspace, request: RefreshRequest) -> Attempt:
 
 def _begin_again(workspace: Workspace, request: RefreshRequest) -> Attempt:
     """Begin to replace a table."""
-    identifier = request.table.identifier
-    _check_still_there(workspace, request)  # a stage would make the table that is missing
-    table = workspace.table(identifier, request.table.format, request.table.atomicity)
-    staged = table.stage(request.token)
-    stage = _stage(workspace, request, location=staged.begin())
+    return _begin_in_place(workspace, request, partial(_check_still_there, workspace, request), is_new=False)
+
+
+def _begin_in_place(workspace: Workspace, request: RefreshRequest, check: Callable[[], None], *, is_new: bool) -> Attempt:
+    """Begin to make a table by its own name, or to replace one.
+
+    :param check: raises when others have changed what was decided on; called again under the lease.
+    """
+    check()  # a stage would make the table that is missing
+    wanted = request.table
+    table = workspace.table(wanted.identifier, wanted.format, wanted.atomicity)
+    entry = encode(CatalogTable(format=wanted.format, properties={ONE_OFF: request.token}))
+    staged = table.once(request.token, entry, is_new=is_new)
+    stage = _stage(workspace, request, location=staged.begin(), creates=str(wanted.identifier) if is_new else None)
     open_stage(workspace, stage)
     trace(Step.OPENED, request.token)
     try:
-        _check_still_there(workspace, request)
+        check()
         return _prepared(workspace, request, table, stage, staged)
     except BaseException as error:
         abort(workspace, request.token, error)

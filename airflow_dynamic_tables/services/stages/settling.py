@@ -196,6 +196,6 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
 
 def staged_table(workspace: Workspace, stage: Stage) -> StagedTable:
     """The table side of a stage of the ledger."""
-    if stage.creates is not None:
+    if stage.creates not in (None, str(stage.table)):
         return DraftedTable(workspace, stage.table, stage.format, stage.token)
     return workspace.table(stage.table, stage.format).stage(stage.token)
