@@ -46,13 +46,15 @@ class PostgresServer:
         return url
 
     def create_user(self, password: str) -> str:
-        """Make the one user of whom the server wants a password.
+        """Make the one user of whom the server wants a password, or give the user that one.
 
         :return: the user's name.
         """
         where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
-        made = f"CREATE ROLE {_GUARDED} LOGIN SUPERUSER PASSWORD '{password}'"
-        _as_postgres(str(self.binaries / "psql"), *where, "-d", "template1", "-v", "ON_ERROR_STOP=1", "-c", made)
+        made = f"DO $$ BEGIN CREATE ROLE {_GUARDED} LOGIN SUPERUSER; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        changed = f"ALTER ROLE {_GUARDED} PASSWORD '{password}'"
+        psql = (str(self.binaries / "psql"), *where, "-d", "template1", "-v", "ON_ERROR_STOP=1")
+        _as_postgres(*psql, "-c", made, "-c", changed)
         return _GUARDED
 
     def start(self) -> None:

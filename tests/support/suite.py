@@ -33,6 +33,7 @@ GROUPS = {
             "deployments",
             "events",
             "faults",
+            "formats",
             "gateway",
             "layouts",
             "quarantine",
