@@ -42,7 +42,7 @@ from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
-from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warning
+from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warnings
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
@@ -103,7 +103,7 @@ def _all_dags(path: Path, access: Access) -> list[DAG]:
     groups: dict[str, list[DynamicTable]] = {}
     for table in definitions.topological():
         at = partial(Mistake, table.path, table.line, 1)
-        if told := warning(table):
+        for told in warnings(table):
             log.warning("%s:%s: %s: %s", table.path, table.line, table.identifier, told)
         # A table that nothing would refresh is no DAG but an error where its file is.
         if why := not_supported_yet(table):

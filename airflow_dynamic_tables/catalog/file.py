@@ -9,9 +9,10 @@ from typing import Any
 
 from airflow_dynamic_tables.catalog.base import DEFAULT_DATABASE, CatalogEntry, Defaults
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, make_catalog
+from airflow_dynamic_tables.catalog.registry import CALLED_OTHERWISE, CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.core.mistakes import Mistake, Mistakes, understood
+from airflow_dynamic_tables.core.tables.formats import CatalogFormats
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.yaml_files.documents import Document, Flag, Location
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
@@ -60,6 +61,16 @@ def default_names(path: Path | None) -> tuple[str, str]:
         return "default", DEFAULT_DATABASE
     chosen = _chosen(read_entries(path))
     return chosen.name, chosen.default_database or DEFAULT_DATABASE
+
+
+def formats_of_catalogs(path: Path | None) -> dict[str, CatalogFormats]:
+    """The formats that dynamic tables may have, by the catalog, as far as the file tells; connects to nothing.
+
+    :raises DefinitionError: with all mistakes of the file.
+    """
+    entries = read_entries(path) if path is not None else []
+    known = ((entry.name, formats_in(entry.type)) for entry in entries)
+    return {name: formats for name, formats in known if formats is not None}
 
 
 def read_entries(path: Path) -> list[CatalogEntry]:
@@ -125,7 +136,9 @@ class _Reader:
         if [key for key in ("name", "default-database") if key in places and self._is_no_name(*places[key])]:
             return None
         if kind not in CATALOG_TYPES:
-            self._wrong(places["type"][1], f"catalog type {kind!r} is not supported; use one of {', '.join(CATALOG_TYPES)}")
+            meant = CALLED_OTHERWISE.get(kind.lower())
+            hint = f"write 'type: {meant}'" if meant else f"use one of {', '.join(CATALOG_TYPES)}"
+            self._wrong(places["type"][1], f"catalog type {kind!r} is not supported; {hint}")
             return None
         return CatalogEntry(
             name=values["name"],

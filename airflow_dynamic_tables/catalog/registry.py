@@ -11,6 +11,7 @@ from importlib import import_module
 from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults, ReadableCatalog
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.core.identifiers import check_name
+from airflow_dynamic_tables.core.tables.formats import CatalogFormats
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -24,7 +25,8 @@ class CatalogType:
     Thrift take long to import, and Airflow imports this module whenever it parses a DAG file. ``params`` are its connection
     parameters, of which a connection with a host gives the first, as a URL of ``scheme``; ``aliases`` are other names of them.
     ``extra`` is the extra of this package that it needs. With ``is_open`` it takes any other parameter, too; ``of_connection``
-    gives those that a connection says, which must not contradict those of the entry.
+    gives those that a connection says, which must not contradict those of the entry. Dynamic tables have one of ``formats``
+    there, or with ``atomicity: none`` one of ``stepwise``; without any, nothing is known of that.
     """
 
     path: str
@@ -34,6 +36,8 @@ class CatalogType:
     extra: str | None = None
     is_open: bool = False
     of_connection: Callable[[Connection], dict[str, str]] | None = None
+    formats: tuple[str, ...] = ()
+    stepwise: tuple[str, ...] = ()
 
     def load(self) -> type[ReadableCatalog]:
         """Import the class.
@@ -67,14 +71,46 @@ def _iceberg_properties(connection: Connection) -> dict[str, str]:
 
 
 CATALOG_TYPES: Mapping[str, CatalogType] = {
-    "sql": CatalogType("sql.catalog:SqlCatalog", ("url", "warehouse"), "postgresql"),
+    "sql": CatalogType(
+        "sql.catalog:SqlCatalog",
+        ("url", "warehouse"),
+        "postgresql",
+        formats=("iceberg", "delta"),
+        stepwise=("parquet", "orc"),
+    ),
     "memory": CatalogType("memory:MemoryCatalog"),
-    "hive": CatalogType("hive.catalog:HiveCatalog", ("uri", "warehouse"), "thrift", {"hive.metastore.uris": "uri"}, "hive"),
-    "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql"),
+    "hive": CatalogType(
+        "hive.catalog:HiveCatalog",
+        ("uri", "warehouse"),
+        "thrift",
+        {"hive.metastore.uris": "uri"},
+        "hive",
+        formats=("parquet", "orc", "delta"),
+    ),
+    "jdbc": CatalogType("jdbc.catalog:JdbcCatalog", ("url", "warehouse", "lock-timeout"), "postgresql", formats=("jdbc",)),
     "iceberg": CatalogType(
-        "iceberg.catalog:IcebergCatalog", ("type", "uri", "warehouse"), is_open=True, of_connection=_iceberg_properties
+        "iceberg.catalog:IcebergCatalog",
+        ("type", "uri", "warehouse"),
+        is_open=True,
+        of_connection=_iceberg_properties,
+        formats=("iceberg",),
     ),
 }
+
+
+CALLED_OTHERWISE: Mapping[str, str] = {
+    **dict.fromkeys(("postgres", "postgresql"), "jdbc"),
+    **dict.fromkeys(("rest", "glue", "polaris", "nessie", "lakekeeper", "unity"), "iceberg"),
+    "delta": "sql' or 'type: hive",
+    "metastore": "hive",
+}
+"""What somebody calls a type who knows what is behind it."""
+
+
+def formats_in(kind: str) -> CatalogFormats | None:
+    """The formats that dynamic tables may have in catalogs of a type; ``None`` when nothing is known of that."""
+    traits = CATALOG_TYPES[kind]
+    return CatalogFormats(kind, traits.formats, traits.stepwise) if traits.formats else None
 
 
 def make_catalog(entry: CatalogEntry, defaults: Defaults) -> ReadableCatalog:

@@ -6,7 +6,7 @@ Among partition keys, which are the names of columns, such a key is its text in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.core.mistakes import did_you_mean
@@ -47,7 +47,7 @@ _ALIASES = {**{f"{name}s": name for name in TIME_TRANSFORMS}, "date": "day"}
 """What other engines call a transform."""
 
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
-_OPENED = re.compile(r"\s*\w+\s*\([^()]*", re.DOTALL)
+_PIECE = re.compile(r"`(?:[^`]|``)*`|.", re.DOTALL)
 _EXAMPLES = "year(ts) | month(ts) | day(ts) | hour(ts) | bucket(16, id) | truncate(4, name)"
 
 
@@ -95,9 +95,13 @@ def hidden_key(key: str) -> HiddenKey | None:
         return None
     name = call[1].lower()
     name = _ALIASES.get(name, name)
+    if name == "identity":
+        raise ValueError(f"{key.strip()!r} is the column itself; write {_column(call[2])}")
     if name not in TRANSFORMS:
         raise ValueError(f"{call[1]!r} is no transform; use {_EXAMPLES}{did_you_mean(call[1], TRANSFORMS)}")
     number, column = _arguments(name, key.strip(), call[2])
+    if _CALL.fullmatch(column) and "`" not in call[2]:
+        raise ValueError(f"{key.strip()!r} is computed of {column!r}, and a transform takes a column as it is")
     return HiddenKey(name, column, number)
 
 
@@ -121,6 +125,16 @@ def _column(text: str) -> str:
     return name[1:-1].replace("``", "`") if len(name) > 1 and name[0] == name[-1] == "`" else name
 
 
+def misspelt(key: str, columns: Collection[str]) -> str:
+    """What somebody may have meant whose key is no column, as the end of a sentence; nothing when nobody can tell."""
+    bare = key.strip("`\"' ").rpartition(".")[2].strip("`\"' ")
+    if bare in columns:
+        return f"; write {bare}"
+    words = re.split(r"\W+", key.strip().lower())
+    meant = any(_ALIASES.get(word, word) in TRANSFORMS for word in words) and len(words) > 1
+    return f"; a transform is one of {_EXAMPLES}" if meant else did_you_mean(key, columns)
+
+
 def spelled(key: str) -> str:
     """A partition key in its one spelling.
 
@@ -134,12 +148,26 @@ def rejoined(items: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Partition keys of a list in YAML, and where each stands: there ``[bucket(16, id)]`` has two items."""
     numbers = iter(range(len(items)))
     for number in numbers:
-        following = "".join(items[number + 1 : number + 2])
-        if _OPENED.fullmatch(items[number]) and following.rstrip().endswith(")") and "(" not in following:
+        ends = range(number + 1, len(items) + 1)
+        end = next((end for end in ends if _is_closed("".join(items[number:end]))), number + 1)
+        for _ in range(number + 1, end):
             next(numbers)
-            yield number, f"{items[number]}, {following}"
-        else:
-            yield number, items[number]
+        yield number, ", ".join(items[number:end])
+
+
+def _is_closed(text: str) -> bool:
+    return text.count("(") <= text.count(")")
+
+
+def split_keys(text: str) -> Iterator[tuple[int, str]]:
+    """Partition keys in a text, separated by commas that stand in no parentheses and no back-quotes, and where each begins."""
+    depth = start = 0
+    for piece in _PIECE.finditer(f"{text}," if text.strip() else ""):
+        depth += (piece[0] == "(") - (piece[0] == ")")
+        if piece[0] == "," and (depth <= 0 or piece.end() > len(text)):
+            key = text[start : piece.start()]
+            yield start + len(key) - len(key.lstrip()), key.strip()
+            start = piece.end()
 
 
 def plain_keys(keys: Iterable[str]) -> tuple[str, ...]:

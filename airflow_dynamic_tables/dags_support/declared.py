@@ -21,9 +21,10 @@ from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTI
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
-from airflow_dynamic_tables.services.names import named_table, names_scope
+from airflow_dynamic_tables.services.names import named_table
+from airflow_dynamic_tables.services.project import conventions_of
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
-from airflow_dynamic_tables.services.settings import allowed_in, parse_threshold, threshold_in
+from airflow_dynamic_tables.services.settings import parse_threshold, threshold_in
 
 _DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minutes=5)}
 """For the tasks of a table that a schedule refreshes."""
@@ -132,7 +133,7 @@ def load_workflow(path: Path, workflow_id: str, catalogs_file: Path | None) -> D
 
 
 def _conventions(catalogs_file: Path | None) -> Conventions:
-    return Conventions(names_scope(os.environ, catalogs_file), allowed_in(os.environ), configured_threshold())
+    return conventions_of(os.environ, catalogs_file, configured_threshold())
 
 
 def refreshable(table: DynamicTable) -> DynamicTable:

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.sinks.options import concerns
+from airflow_dynamic_tables.core.sinks.options import FORMATTER, concerns
 from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
 from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
@@ -24,7 +24,6 @@ from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, 
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
-from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
@@ -233,7 +232,7 @@ def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     options = dict(declared.options)
     table_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
     for option, value in entry.defaults.options.items():
-        match = FORMATTER_OPTION.fullmatch(option)
+        match = FORMATTER.fullmatch(option)
         if match["column"] in declared.partition_keys if match else concerns(option, table_format):
             options.setdefault(option, value)
     return options
@@ -287,7 +286,7 @@ def formatters(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     patterns = {
         match["column"]: pattern
         for option, pattern in {**entry.defaults.options, **declared.options}.items()
-        if (match := FORMATTER_OPTION.fullmatch(option))
+        if (match := FORMATTER.fullmatch(option))
     }
     return {key: patterns[key] for key in declared.partition_keys if key in patterns}
 

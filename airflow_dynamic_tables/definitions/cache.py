@@ -243,7 +243,8 @@ def _versions() -> str:
 
 
 def _tree_file(tree: Tree) -> str:
-    given = (*tree.conventions.scope, repr(tree.conventions.allowed), str(tree.conventions.threshold))
+    said = tree.conventions
+    given = (*said.scope, repr(said.allowed), str(said.threshold), repr(sorted(said.formats.items(), key=str)))
     return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *given)}.jsonl"
 
 

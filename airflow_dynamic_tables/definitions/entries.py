@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
-from airflow_dynamic_tables.core.tables.formats import VIEW
+from airflow_dynamic_tables.core.tables.formats import VIEW, CatalogFormats
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
@@ -66,7 +66,8 @@ class Entry:
     """One table, view or source as declared, without the keys in ``dropped``, which are wrong themselves.
 
     ``sound`` is false when it has mistakes already. ``root`` is the file or folder of all definitions. Tables that are to be
-    fresher than ``threshold``, and say nothing else, are refreshed all the time.
+    fresher than ``threshold``, and say nothing else, are refreshed all the time. ``formats`` are those that tables of its catalog
+    may have; ``None`` when nobody knows.
     """
 
     identifier: TableIdentifier
@@ -80,6 +81,7 @@ class Entry:
     dropped: frozenset[str] = frozenset()
     root: Path = Path()
     threshold: Freshness = FRESHNESS_THRESHOLD
+    formats: CatalogFormats | None = None
 
     @property
     def file(self) -> str:

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.continuous import DEFAULT_CONTINUOUS, ContinuousSettings
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD, RefreshMode
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, CatalogFormats
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 
 OWN_DAG = "none"
@@ -40,13 +40,14 @@ def is_defaults_file(name: str) -> bool:
 class Conventions:
     """What an installation says for all definitions.
 
-    ``scope`` is the catalog and database of names that leave them out, in files that set no default. ``allowed`` is what queries
-    may do besides SQL. Tables that are to be fresher than ``threshold``, and say nothing else, are refreshed all the time.
+    Names that leave them out have catalog and database of ``scope``. Queries may do what is ``allowed`` besides SQL. Tables to be
+    fresher than ``threshold`` are refreshed all the time, and those of a catalog have one of its ``formats``.
     """
 
     scope: tuple[str, str] = ("default", "default")
     allowed: Allowed = EVERYTHING
     threshold: Freshness = FRESHNESS_THRESHOLD
+    formats: Mapping[str, CatalogFormats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

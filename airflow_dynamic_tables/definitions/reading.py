@@ -199,7 +199,8 @@ class _Reader:
         if isinstance(declaration, TableDeclaration):
             sound = sound and defaults.broken is None
         dropped = defaults.dropped | _dropped(item, declaration)
-        given = (self.tree.path, self.tree.conventions.threshold)
+        conventions = self.tree.conventions
+        given = (self.tree.path, conventions.threshold, conventions.formats.get(identifier.catalog))
         self.entries.append(Entry(identifier, declaration, said, scope, document, location, query, sound, dropped, *given))
 
     def _declared(

@@ -15,13 +15,11 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.sinks import options as sink_options
+from airflow_dynamic_tables.core.sinks.options import FORMATTER
 from airflow_dynamic_tables.core.streaming import source_options
-from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as COMMIT_OPTIONS
-from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
 from airflow_dynamic_tables.core.streaming.watermarks import WholeBy
 from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, version_problems
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (
     OF_SCHEDULES,
@@ -34,12 +32,13 @@ from airflow_dynamic_tables.definitions.building import (
     mode_decision,
 )
 from airflow_dynamic_tables.definitions.declarations.expectations import ACTIONS, ExpectationDeclaration
-from airflow_dynamic_tables.definitions.declarations.settings import FORMATTER_OPTION
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.partitioning.keys import key_mistakes, key_output_mistakes
+from airflow_dynamic_tables.definitions.placing.formats import misplaced
+from airflow_dynamic_tables.definitions.placing.options import option_mistakes
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 
@@ -55,6 +54,8 @@ def source_mistakes(entry: Entry, declared: SourceDeclaration) -> Iterator[Mista
             yield entry.document.key_mistake((*entry.location, "options", option), problem)
     if problem := path_problem(declared.path):
         yield entry.mistake("path", problem)
+    if entry.formats and (problem := entry.formats.source_problem(entry.identifier.catalog, declared.format)):
+        yield entry.mistake("format", problem)
     if entry.dropped.isdisjoint({"watermark", "options", "complete_when", "partitioned_by"}):
         yield from _watermark_mistakes(entry, declared)
 
@@ -93,11 +94,13 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
         yield from _continuous_mistakes(entry, declared)
     if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
         yield from _calendar_mistakes(entry, declared)
+    if "format" not in entry.dropped and (problem := misplaced(entry, declared)):
+        yield entry.mistake("format" if declared.format else "name", problem)
     if "partitioned_by" not in entry.dropped:
         yield from key_mistakes(entry, declared)
     if entry.dropped.isdisjoint({"partitioned_by", "options"}):
         yield from _formatter_mistakes(entry, declared)
-        yield from _commit_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
+        yield from option_mistakes(entry, declared, expansion is None or expansion.may_have_watermark)
     yield from _expectation_mistakes(entry, declared, expansion.analysis.outputs if expansion is not None else None)
     if expansion is not None:
         yield from _spelling_mistakes(entry, declared, expansion.analysis)
@@ -189,9 +192,11 @@ def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mis
 def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
     keys = plain_keys(declared.partition_keys)
     for option, pattern in declared.options.items():
-        match = FORMATTER_OPTION.fullmatch(option)
+        match = FORMATTER.fullmatch(option)
         if match and match["column"] not in keys:
-            message = f"{match['column']!r} is no partition key of this table{did_you_mean(match['column'], keys)}"
+            hidden = any(match["column"] in key for key in declared.partition_keys if key not in keys)
+            why = "; a date formatter is for a key that is a column" if hidden else did_you_mean(match["column"], keys)
+            message = f"{match['column']!r} is no partition key of this table{why}"
             yield entry.document.key_mistake((*entry.location, "options", option), message)
         elif match:
             try:
@@ -207,24 +212,11 @@ def _formatter_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mi
             yield entry.mistake("options", str(error))
 
 
-def _commit_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
-    """What is wrong with the options of partition commit and of servers; an unknown one stands at its key."""
-    sound = entry.dropped.isdisjoint({"freshness", "refresh_mode"})
-    is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
-    file_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
-    problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), has_watermark, file_format)
-    others = (*sink_options.option_problems(declared.options, file_format), *version_problems(declared.options))
-    for option, problem in (*problems, *others):
-        unknown = option not in (*COMMIT_OPTIONS, *sink_options.OPTIONS)
-        place = (*entry.location, "options", option)
-        yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)
-
-
 def _spelling_mistakes(entry: Entry, declared: TableDeclaration, analysis: Analysis) -> Iterator[Mistake]:
     """Formatters whose values the column, by its type, can never or not always have."""
     types = dict(zip(analysis.outputs or (), analysis.types or (), strict=False))
     for option, pattern in declared.options.items():
-        match = FORMATTER_OPTION.fullmatch(option)
+        match = FORMATTER.fullmatch(option)
         kind = types.get(match["column"]) if match else None
         if kind is not None and _is_pattern(pattern) and (problem := formatter_problem(pattern, kind)):
             yield entry.mistake("options", problem, option)

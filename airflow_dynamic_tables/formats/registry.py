@@ -104,10 +104,8 @@ def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[
     :param atomicity: ``staged`` refuses a format that cannot commit there in one step.
     :raises UnsupportedError: when none of the stores can hold the format, or not as atomically as asked for.
     """
-    places = ((store, TABLES.get((table_format, store.kind))) for store in stores)
-    store, module = next(((store, module) for store, module in places if module is not None), (None, None))
-    if module is None:
-        raise UnsupportedError(f"Catalog {identifier.catalog} cannot hold {table_format} tables.")
+    store = _store_of(identifier, table_format, stores)
+    module = TABLES[table_format, store.kind]
     table = module.load()(store, identifier.path, FORMATS[table_format].file_format)
     if not isinstance(table, LakeTable):
         raise TypeError(f"{module.place} is no LakeTable")
@@ -117,6 +115,26 @@ def open_table(identifier: TableIdentifier, table_format: str, stores: Sequence[
             f"{DEFAULT_FORMAT}, or accept with atomicity: none that readers may see a part of a refresh."
         )
     return table
+
+
+def check_held(identifier: TableIdentifier, table_format: str, stores: Sequence[Store]) -> None:
+    """Check that a catalog can hold tables of a format; imports nothing.
+
+    :param stores: what the catalog offers; one that offers nothing keeps entries alone, of any format.
+    :raises UnsupportedError: when none of them can.
+    """
+    if stores:
+        _store_of(identifier, table_format, stores)
+
+
+def _store_of(identifier: TableIdentifier, table_format: str, stores: Sequence[Store]) -> Store:
+    for store in stores:
+        if (table_format, store.kind) in TABLES:
+            return store
+    kinds = [store.kind for store in stores]
+    known = [name for name, kind in TABLES if kind in kinds]
+    use = f"; use format {' | '.join(known)}, or another catalog" if known else ""
+    raise UnsupportedError(f"{identifier}: catalog {identifier.catalog} cannot hold {table_format} tables{use}.")
 
 
 def is_bound(source: Source) -> bool:

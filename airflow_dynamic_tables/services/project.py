@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from airflow_dynamic_tables.catalog.file import formats_of_catalogs
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
@@ -21,7 +22,7 @@ from airflow_dynamic_tables.definitions.loader import (
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.names import names_scope
-from airflow_dynamic_tables.services.settings import allowed_in, find_catalogs_file, threshold_in
+from airflow_dynamic_tables.services.settings import allowed_in, chosen_catalogs_file, find_catalogs_file, threshold_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,19 @@ def open_project(
         where = " or ".join(map(str, _places(named, environ)))
         raise ConfigurationError(f"No definitions at {where}; name their folder with --definitions.")
     chosen = {**environ, **({"DYNAMIC_TABLES_CATALOGS": catalogs} if catalogs else {})}
-    scope = names_scope(chosen, find_catalogs_file(path))
-    return Project(path, Conventions(scope, allowed_in(environ), threshold or threshold_in(environ)))
+    said = conventions_of(chosen, find_catalogs_file(path), threshold or threshold_in(environ))
+    return Project(path, said)
+
+
+def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: Freshness) -> Conventions:
+    """What an installation says for all definitions.
+
+    :param beside: the catalogs file beside the definitions, if the environment names none.
+    :raises ConfigurationError: when the environment says what cannot be understood.
+    :raises DefinitionError: when the catalogs file is wrong.
+    """
+    catalogs = formats_of_catalogs(chosen_catalogs_file(environ, beside))
+    return Conventions(names_scope(environ, beside), allowed_in(environ), threshold, catalogs)
 
 
 def _places(named: str | None, environ: Mapping[str, str]) -> Iterator[Path]:

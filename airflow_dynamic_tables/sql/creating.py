@@ -8,7 +8,7 @@ from airflow_dynamic_tables.definitions.statements.one_off import CreateTableAs
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services.creating.deciding import decide
-from airflow_dynamic_tables.services.creating.wanted import QueryPlace, WantedTable, purpose_of
+from airflow_dynamic_tables.services.creating.wanted import KeysPlace, QueryPlace, WantedTable, purpose_of
 from airflow_dynamic_tables.sql.session import Answer, Session
 
 
@@ -25,6 +25,7 @@ def create_table_as(session: Session, script: Script, statement: CreateTableAs) 
         purpose=purpose_of(if_not_exists=statement.if_not_exists, replace=statement.or_replace),
         format=_format(script, statement),
         partition_keys=tuple(key.value for key in statement.partitioned_by),
+        keys_place=KeysPlace(script.path, script.text, tuple(key.start for key in statement.partitioned_by)),
         comment=statement.comment.value if statement.comment else None,
     )
     made = session.create(wanted, decide(session.workspace, session.project.load()[0], wanted))

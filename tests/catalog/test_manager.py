@@ -256,7 +256,7 @@ class TestFile:
             ),
             (
                 "catalogs:\n- name: a\n  type: nessie",
-                "3:9: catalog type 'nessie' is not supported; use one of sql, memory, hive, jdbc",
+                "3:9: catalog type 'nessie' is not supported; write 'type: iceberg'",
             ),
             ("catalogs: [{name: a, is-default: 'yes'}]", "1:34: 'is-default' must be true or false"),
             ("catalogs: [{name: a, catalog: sql}]", "1:22: unknown key 'catalog'"),
@@ -268,6 +268,15 @@ class TestFile:
             (
                 "catalogs: [{name: a, catalog: {connection-params: {uri: x}}}]",
                 "1:52: unknown connection parameter 'uri'; known are url, warehouse",
+            ),
+            ("catalogs: [{name: a, type: postgres}]", "1:28: catalog type 'postgres' is not supported; write 'type: jdbc'"),
+            (
+                "catalogs: [{name: a, type: delta}]",
+                "1:28: catalog type 'delta' is not supported; write 'type: sql' or 'type: hive'",
+            ),
+            (
+                "catalogs: [{name: a, type: sqlite}]",
+                "1:28: catalog type 'sqlite' is not supported; use one of sql, memory, hive, jdbc, iceberg",
             ),
             (
                 "catalogs: [{name: a, type: memory, connection-params: {url: x}}]",

@@ -100,12 +100,12 @@ WRONG = {
     "a key that is not returned": (
         ("lake.a.b", "--query", "SELECT 1 AS country", "--partitioned-by", "contry"),
         1,
-        "--query:1:1: the query returns no column 'contry' to partition by; did you mean 'country'?",
+        "--partitioned-by:1:1: the query returns no column 'contry'; did you mean 'country'?",
     ),
     "a key twice": (
         ("lake.a.b", "--query", "SELECT 1 AS day", "--partitioned-by", "day,day"),
         1,
-        "--query:1:1: partition key 'day' is listed twice",
+        "--partitioned-by:1:5: partition key 'day' is listed twice",
     ),
     "a column twice": (
         ("lake.a.b", "--query", "SELECT 1 AS x, 2 AS X"),

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_dynamic_tables.core.partitioning import TRANSFORMS, HiddenKey, hidden_key, plain_keys, rejoined, repeated, spelled
+from airflow_dynamic_tables.core.partitioning import (
+    TRANSFORMS,
+    HiddenKey,
+    hidden_key,
+    plain_keys,
+    rejoined,
+    repeated,
+    spelled,
+    split_keys,
+)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +116,31 @@ def test_a_transform_takes_some_types(key: str, kind: str, problem: str | None) 
     assert hidden is not None
     told = hidden.type_problem(kind)
     assert told == problem if problem is None else (told or "").startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", []),
+        (" ds ", [(1, "ds")]),
+        ("country,day(ts), bucket(16, id)", [(0, "country"), (8, "day(ts)"), (17, "bucket(16, id)")]),
+        ("`a,b`, truncate(4, `c)(`)", [(0, "`a,b`"), (7, "truncate(4, `c)(`)")]),
+        ("bucket(16, day(ts)), x", [(0, "bucket(16, day(ts))"), (21, "x")]),
+        ("day(ts, x", [(0, "day(ts, x")]),
+        ("a,,b", [(0, "a"), (2, ""), (3, "b")]),
+    ],
+)
+def test_keys_in_a_text_are_split_at_commas_of_their_own(text: str, keys: list[tuple[int, str]]) -> None:
+    assert list(split_keys(text)) == keys
+
+
+@pytest.mark.parametrize(
+    ("items", "keys"),
+    [
+        (["bucket(16", "id)", "ds"], [(0, "bucket(16, id)"), (2, "ds")]),
+        (["bucket(16", "day(ts))"], [(0, "bucket(16, day(ts))")]),
+        (["day(ts", "ds"], [(0, "day(ts"), (1, "ds")]),
+    ],
+)
+def test_keys_that_a_list_of_yaml_took_apart_are_put_together(items: list[str], keys: list[tuple[int, str]]) -> None:
+    assert list(rejoined(items)) == keys

@@ -105,7 +105,9 @@ def test_a_column_cannot_have_the_name_of_the_partitions(tmp_path: Path) -> None
 
 def test_what_is_computed_has_no_date_formatter(tmp_path: Path) -> None:
     formatter = "freshness: 1 day\n  options: {partition.fields.ts.date-formatter: yyyy-MM-dd}"
-    assert mistakes(tmp_path, ("freshness: 1 day", formatter)) == ["5:13: 'ts' is no partition key of this table"]
+    assert mistakes(tmp_path, ("freshness: 1 day", formatter)) == [
+        "5:13: 'ts' is no partition key of this table; a date formatter is for a key that is a column"
+    ]
 
 
 @pytest.mark.parametrize("version", ["1", "3"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from airflow_dynamic_tables.catalog.base import CatalogEntry, Defaults
+from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, formats_in, make_catalog
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats, endless_format, sink_formats, source_formats
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
-from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, is_bound, open_table
+from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, check_held, is_bound, open_table
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
 FOLDER = FolderStore("lake", "file:///warehouse")
@@ -31,9 +35,31 @@ def test_every_place_is_there(place: str) -> None:
 
 
 def test_a_format_that_no_store_can_hold_is_refused() -> None:
-    for stores in ((), (FOLDER,)):
-        with pytest.raises(UnsupportedError, match="Catalog lake cannot hold iceberg tables"):
+    for stores, instead in (((), "."), ((FOLDER,), "; use format parquet | orc, or another catalog.")):
+        with pytest.raises(UnsupportedError) as refused:
             open_table(REVENUE, "iceberg", stores, "none")
+        assert str(refused.value) == f"{REVENUE}: catalog lake cannot hold iceberg tables{instead}"
+
+
+def test_a_catalog_that_keeps_nothing_but_entries_takes_those_of_any_format() -> None:
+    check_held(REVENUE, "jdbc", ())
+    with pytest.raises(UnsupportedError, match="catalog lake cannot hold jdbc tables; use format parquet"):
+        check_held(REVENUE, "jdbc", (FOLDER,))
+
+
+@pytest.mark.parametrize("kind", CATALOG_TYPES)
+def test_definitions_are_told_of_the_formats_that_a_catalog_can_really_hold(kind: str, tmp_path: Path) -> None:
+    params = {
+        "hive": {"uri": "thrift://127.0.0.1:1"},
+        "jdbc": {"url": "postgresql://me@127.0.0.1:1/shop"},
+        "iceberg": {"uri": "sqlite:///iceberg.db", "warehouse": "warehouse"},
+    }
+    defaults = Defaults(f"sqlite:///{tmp_path / 'state.db'}", tmp_path.as_uri())
+    catalog = make_catalog(CatalogEntry("lake", kind, params=params.get(kind, {}), base=tmp_path), defaults)
+    stores = {store.kind for store in catalog.stores()}
+    catalog.close()
+    told = formats_in(kind)
+    assert {name for name, at in TABLES if at in stores} == ({*told.atomic, *told.stepwise} if told else set())
 
 
 def test_folders_take_somebody_who_accepts_what_they_are() -> None:

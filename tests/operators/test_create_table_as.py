@@ -99,7 +99,7 @@ def test_table_query_and_how_are_templates_and_queries_may_be_files() -> None:
     [
         ({"table": "a.b.c.d"}, "'a.b.c.d' has 4 parts; a table name has at most three: catalog.database.table."),
         ({"query": "SELECT x FROM nowhere"}, "query:1:15: unknown table 'nowhere'; "),
-        ({"partitioned_by": "y"}, "query:1:1: the query returns no column 'y' to partition by"),
+        ({"partitioned_by": "y"}, "partitioned_by:1:1: the query returns no column 'y'"),
         ({"format": "parkuet"}, "unknown format 'parkuet'; did you mean 'parquet'?"),
     ],
 )

@@ -27,7 +27,7 @@ WRONG = {
         "1:25: OR REPLACE and IF NOT EXISTS contradict each other; take one of them away"
     ),
     "CREATE TABLE a (x INT) AS SELECT 1 AS x": "1:16: the query says which columns the table has; take the list away",
-    "CREATE TABLE a": "1:15: expected '(', USING, PARTITIONED, COMMENT or AS, found the end of the text",
+    "CREATE TABLE a": "1:15: expected USING, PARTITIONED, COMMENT or AS, found the end of the text",
     "CREATE TABLE a.b.c.d AS SELECT 1 AS x": "1:19: a table has at most three names: catalog.database.table",
     "CREATE TABLE a USING parkuet AS SELECT 1 AS x": "1:22: unknown format 'parkuet'; did you mean 'parquet'?",
     "CREATE TABLE a PARTITIONED BY (x, x) AS SELECT 1 AS x": "1:35: 'x' stands here twice, first in line 1",

@@ -19,7 +19,11 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
             Argument(("--if-not-exists",), "a table that is there stays, and is no error", {"action": "store_true"}),
             Argument(("--replace",), "replace the rows of a table that was made so", {"action": "store_true"}),
             Argument(("--format",), "format of the table (default: iceberg, or as it was)", {"metavar": "FORMAT"}),
-            Argument(("--partitioned-by",), "its partition keys, separated by commas", {"metavar": "COLUMNS"}),
+            Argument(
+                ("--partitioned-by",),
+                "its partition keys, separated by commas: columns, or of them day(ts), bucket(16, id)",
+                {"metavar": "KEYS"},
+            ),
             Argument(("--comment",), "what people read about it", {"metavar": "TEXT"}),
             Argument(("--timezone",), "time zone of the query (default: UTC)", {"metavar": "ZONE", "default": "UTC"}),
             Argument(

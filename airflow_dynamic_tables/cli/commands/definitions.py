@@ -21,7 +21,7 @@ from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionErro
 from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.query_tests.loading import load_tests
-from airflow_dynamic_tables.services.refresh.preview import not_schedulable, preview, warning
+from airflow_dynamic_tables.services.refresh.preview import not_schedulable, preview, warnings
 
 
 def validate(arguments: Namespace) -> int:
@@ -36,7 +36,7 @@ def validate(arguments: Namespace) -> int:
         print(*misplaced, sep="\n")
         return FAILED
     for table in defined.tables.values():
-        if told := warning(table):
+        for told in warnings(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
     counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
     print(f"{project.path}: {counts}, no mistakes. {judge}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -144,6 +144,38 @@ FORMATS = {
 """Every format by its name. Whoever adds one adds a line here and one to the registry of ``formats``."""
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogFormats:
+    """The formats that dynamic tables may have in catalogs of a ``type``; those of ``stepwise`` are not replaced in one step."""
+
+    type: str
+    atomic: tuple[str, ...]
+    stepwise: tuple[str, ...] = ()
+
+    def problem(self, catalog: str, table_format: str, atomicity: str) -> str | None:
+        """Why a dynamic table of a format cannot be there, and what to do, without a full stop; ``None`` when it can."""
+        if table_format in self.atomic or (table_format in self.stepwise and atomicity == "none"):
+            return None
+        if table_format in self.stepwise:
+            return (
+                f"catalog {catalog} is of type {self.type}, which cannot replace {table_format} files in one step; use format: "
+                f"{self.atomic[0]}, or accept with atomicity: none that readers may see a part of a refresh"
+            )
+        return (
+            f"catalog {catalog} is of type {self.type}, whose dynamic tables are of format {' | '.join(self.atomic)}, not "
+            f"{table_format}; write 'format: {self.atomic[0]}', or name another catalog"
+        )
+
+    def source_problem(self, catalog: str, source_format: str) -> str | None:
+        """As :meth:`problem`, of a source that its catalog has to know."""
+        traits = FORMATS[source_format]
+        if traits.has_path or traits.endless or source_format in (VIEW, self.type, *self.atomic):
+            return None
+        return (
+            f"catalog {catalog} is of type {self.type}, and has no tables of format {source_format}; name the catalog that does"
+        )
+
+
 def sink_formats() -> tuple[str, ...]:
     """Names of the formats that dynamic tables may have, the default one first."""
     return tuple(sorted(_names(lambda traits: traits.sink), key=lambda name: name != DEFAULT_FORMAT))
@@ -157,13 +189,6 @@ def source_formats() -> tuple[str, ...]:
 def hiding_formats() -> tuple[str, ...]:
     """Names of the formats whose tables can be partitioned by what is computed of columns."""
     return _names(lambda traits: traits.hides_keys)
-
-
-def version_problems(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Options of a table that ask for another format version of Iceberg than it is written in, and what to do."""
-    for option in ("format-version", "iceberg.format-version"):
-        if options.get(option, "2") != "2":
-            yield option, "PyIceberg commits tables of Iceberg's format version 2, and reads others as sources; remove the option"
 
 
 def endless_format(name: str) -> Endless | None:

@@ -33,9 +33,6 @@ from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, RUN_PARAMS, Ru
 from airflow_dynamic_tables.redaction import is_secret_name
 from airflow_dynamic_tables.yaml_files.documents import Flag
 
-FORMATTER_OPTION = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
-
-
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 _TRUTHS = {"true": True, "false": False}

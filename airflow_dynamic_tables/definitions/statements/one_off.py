@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_dynamic_tables.definitions.statements.grammar import Cursor, GrammarError
-from airflow_dynamic_tables.definitions.statements.table_statements import if_not_exists
+from airflow_dynamic_tables.definitions.statements.table_statements import if_not_exists, partition_keys
 from airflow_dynamic_tables.definitions.statements.values import Name, Piece, Statement
 
 
@@ -33,7 +33,7 @@ def create_table_as(cursor: Cursor, start: int, *, or_replace: bool = False) -> 
     if conditional and or_replace:
         raise GrammarError(at_condition, "OR REPLACE and IF NOT EXISTS contradict each other; take one of them away")
     name = cursor.name("a table")
-    if cursor.at("("):
+    if cursor.current.text == "(":
         raise GrammarError(cursor.current.start, "the query says which columns the table has; take the list away")
     parts: dict[str, Piece | tuple[Piece, ...]] = {}
     while cursor.at(*_CLAUSES):
@@ -54,16 +54,9 @@ def create_table_as(cursor: Cursor, start: int, *, or_replace: bool = False) -> 
     )
 
 
-def _partition_keys(cursor: Cursor) -> tuple[Piece, ...]:
-    cursor.expect("BY")
-    keys = cursor.listed(lambda: cursor.word_or_quoted("the name of a column"))
-    cursor.once(list(keys))
-    return keys
-
-
 _CLAUSES: dict[str, tuple[str, Callable[[Cursor], Piece | tuple[Piece, ...]]]] = {
     "USING": ("format", lambda cursor: cursor.word_or_quoted("a format")),
-    "PARTITIONED": ("partitioned_by", _partition_keys),
+    "PARTITIONED": ("partitioned_by", partition_keys),
     "COMMENT": ("comment", lambda cursor: cursor.string("the comment in quotes")),
 }
 """What may stand between name and AS, in any order: the field, and what parses the rest of it."""

@@ -96,7 +96,8 @@ def _column(cursor: Cursor) -> ColumnItem:
     return ColumnItem(name, comment)
 
 
-def _partition_keys(cursor: Cursor, _: int) -> tuple[Piece, ...]:
+def partition_keys(cursor: Cursor) -> tuple[Piece, ...]:
+    """``BY (column, day(column), …)``, behind PARTITIONED."""
     cursor.expect("BY")
     keys = cursor.listed(lambda: _partition_key(cursor))
     cursor.once(list(keys))
@@ -160,7 +161,7 @@ def table_options(cursor: Cursor, start: int) -> Group:
 
 _Clause = tuple[str, Callable[[Cursor, int], object]]
 _CLAUSES: dict[str, _Clause] = {
-    "PARTITIONED": ("partitioned_by", _partition_keys),
+    "PARTITIONED": ("partitioned_by", lambda cursor, _: partition_keys(cursor)),
     "COMMENT": ("comment", lambda cursor, _: cursor.string("the comment in quotes")),
     "WITH": ("options", table_options),
     "FRESHNESS": ("freshness", lambda cursor, _: freshness(cursor)),

@@ -19,7 +19,7 @@ from airflow_dynamic_tables.operators.reporting import as_airflow
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
 from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, QueryPlace, WantedTable, named_new_table, purpose_of
+from airflow_dynamic_tables.services.creating.wanted import Created, QueryPlace, WantedTable, keys_in, named_new_table, purpose_of
 from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.workspace import open_workspace
@@ -120,7 +120,8 @@ class CreateTableAsOperator(RunsSpark):
 
     def _wanted(self) -> WantedTable:
         scope = names_scope(os.environ, self.catalogs_file)
-        keys = self.partitioned_by
+        said = self.partitioned_by
+        keys, keys_place = keys_in(said, "partitioned_by") if isinstance(said, str) else (tuple(said), None)
         return WantedTable(
             identifier=named_new_table(self.table, scope),
             query=self.query,
@@ -128,7 +129,8 @@ class CreateTableAsOperator(RunsSpark):
             place=QueryPlace(Path("query"), self.query),
             purpose=self.purpose,
             format=self.format or None,
-            partition_keys=tuple(key.strip() for key in keys.split(",")) if isinstance(keys, str) else tuple(keys),
+            partition_keys=keys,
+            keys_place=keys_place,
             comment=self.comment,
             timezone=self.timezone,
             spark=self._spark_settings(),

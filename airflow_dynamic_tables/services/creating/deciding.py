@@ -69,7 +69,7 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
         return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)
     layout = table.layout()
     if layout is not None:
-        layout.check_keys(identifier, wanted.partition_keys, layout.rebuild)
+        layout.check_keys(identifier, wanted.keys, layout.rebuild)
     return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from airflow_dynamic_tables.catalog.values import CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.core.mistakes import Mistake, did_you_mean
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import VIEW
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.partitioning.problems import key_problems, output_problems
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Target, analyse, refusals
 from airflow_dynamic_tables.exceptions import (
@@ -46,7 +47,7 @@ def read(workspace: Workspace, definitions: Definitions, wanted: WantedTable, ta
     analysis = analyse(wanted.query)
     problems = list(analysis.problems) or [
         *refusals(analysis.needs, workspace.settings.allowed),
-        *_output_problems(analysis, wanted),
+        *_output_problems(analysis),
     ]
     sources: dict[TableIdentifier, Source] = {}
     targets: list[Target] = []
@@ -61,8 +62,9 @@ def read(workspace: Workspace, definitions: Definitions, wanted: WantedTable, ta
             sources[found.identifier] = found.source
     if not problems:
         problems = list(unclear_names(analysis, targets))
-    if problems:
-        raise DefinitionError(tuple(wanted.place.mistake(each.offset, each.message) for each in sorted(problems, key=_place)))
+    of_query = (wanted.place.mistake(each.offset, each.message) for each in sorted(problems, key=_place))
+    if mistakes := (*_key_mistakes(analysis, wanted, table_format), *of_query):
+        raise DefinitionError(mistakes)
     table = _as_dynamic(wanted, table_format, expand(analysis, targets).strip(), targets)
     return ReadTable(table, sources)
 
@@ -80,7 +82,7 @@ def _as_dynamic(wanted: WantedTable, table_format: str, expanded_query: str, tar
         cron=None,
         comment=wanted.comment,
         timezone=wanted.timezone,
-        partition_keys=wanted.partition_keys,
+        partition_keys=wanted.keys,
         format=table_format,
         skip_unchanged=False,
         spark=wanted.spark,
@@ -91,17 +93,19 @@ def _place(problem: Problem) -> int:
     return problem.offset
 
 
-def _output_problems(analysis: Analysis, wanted: WantedTable) -> Iterator[Problem]:
-    """What is wrong with the columns, as far as the text tells; the job sees the rest."""
-    if analysis.outputs is None:
-        return
-    names = [name for name in analysis.outputs if name]
-    for key in sorted({key for key in wanted.partition_keys if wanted.partition_keys.count(key) > 1}):
-        yield Problem(0, f"partition key {key!r} is listed twice")
-    for key in dict.fromkeys(wanted.partition_keys):
-        if key not in names:
-            yield Problem(0, f"the query returns no column {key!r} to partition by{did_you_mean(key, names)}")
-    uses = Counter(name.lower() for name in names)
+def _key_mistakes(analysis: Analysis, wanted: WantedTable, table_format: str) -> Iterator[Mistake]:
+    """What is wrong with the partition keys, as far as the text tells; the job sees the rest."""
+    keys = tuple(enumerate(wanted.partition_keys))
+    problems = list(key_problems(keys, table_format))
+    if analysis.outputs is not None:
+        problems += output_problems(keys, analysis)
+    for number, problem in problems:
+        yield wanted.keys_place.mistake(number, problem) if wanted.keys_place else wanted.place.mistake(0, problem)
+
+
+def _output_problems(analysis: Analysis) -> Iterator[Problem]:
+    """Columns of one name, as far as the text tells."""
+    uses = Counter(name.lower() for name in analysis.outputs or () if name)
     for name in sorted(name for name, count in uses.items() if count > 1):
         yield Problem(0, f"the query returns column {name!r} more than once; give each its own name with AS")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.partitioning import spelled, split_keys
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.names import check_names
@@ -41,11 +42,25 @@ class QueryPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysPlace:
+    """Where partition keys stand, for what is wrong with them: a text, what that is called, and where in it each key begins."""
+
+    path: Path
+    text: str
+    starts: tuple[int, ...]
+
+    def mistake(self, number: int, message: str) -> Mistake:
+        """A mistake in one of the keys, by its number."""
+        return Mistake(self.path, *line_and_column(self.text, self.starts[number]), message)
+
+
+@dataclass(frozen=True, slots=True)
 class WantedTable:
     """A table that somebody wants to be made of a query.
 
     Names in ``query`` that are short are of the catalog and database in ``scope``. Without a ``format`` it has that of the table
-    which is replaced, or the default one. ``place`` is where the query stands.
+    which is replaced, or the default one. ``place`` is where the query stands, ``keys_place`` where its partition keys do, if
+    that is a text.
     """
 
     identifier: TableIdentifier
@@ -58,6 +73,12 @@ class WantedTable:
     comment: str | None = None
     timezone: str = "UTC"
     spark: SparkSettings = field(default_factory=SparkSettings)
+    keys_place: KeysPlace | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Partition keys in their one spelling; they are without a mistake."""
+        return tuple(map(spelled, self.partition_keys))
 
 
 class Outcome(StrEnum):
@@ -93,6 +114,15 @@ def purpose_of(*, if_not_exists: bool, replace: bool) -> Purpose:
     if replace:
         return Purpose.CREATE_OR_REPLACE
     return Purpose.CREATE_IF_NOT_EXISTS if if_not_exists else Purpose.CREATE
+
+
+def keys_in(text: str, called: str) -> tuple[tuple[str, ...], KeysPlace]:
+    """The partition keys that stand in a text, separated by commas, and where they stand in it.
+
+    :param called: what people know the text by.
+    """
+    keys = tuple(split_keys(text))
+    return tuple(key for _, key in keys), KeysPlace(Path(called), text, tuple(start for start, _ in keys))
 
 
 def named_new_table(name: str, scope: tuple[str, str]) -> TableIdentifier:

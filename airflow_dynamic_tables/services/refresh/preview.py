@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
+from airflow_dynamic_tables.core.sinks.options import is_known
+from airflow_dynamic_tables.core.streaming.partition_commit import PREFIX as COMMIT
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -82,12 +85,14 @@ def statement(query: str, partitions: PartitionSet) -> str:
     return f"SELECT * FROM (\n{query}\n){where}"
 
 
-def warning(table: DynamicTable) -> str | None:
-    """What somebody should know who keeps thousands of versions of a table; ``None`` for all others."""
+def warnings(table: DynamicTable) -> Iterator[str]:
+    """What somebody should know whose table has options that nothing heeds, or keeps thousands of versions."""
+    if options := [name for name in table.options if not (is_known(name) or name.startswith(COMMIT))]:
+        yield f"nothing heeds {', '.join(map(repr, options))} among its options; the catalog keeps them for others"
     versions = table.retention.versions_kept(table.freshness.period)
     if versions <= MANY_VERSIONS or not FORMATS[table.format].has_history:
-        return None
-    return (
+        return
+    yield (
         f"its retention keeps about {versions:,} versions, and every commit reads and writes what the table says of all of them, "
         f"about {versions * VERSION_BYTES / 1e6:.1f} MB in {versions * VERSION_SECONDS:.1f} s of CPU; set a shorter "
         "version_max_age or fewer versions_to_keep, or neither: then fewer are kept the older they are"

@@ -23,6 +23,7 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from airflow_dynamic_tables.formats.registry import check_held
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.names import check_names
 from airflow_dynamic_tables.services.tables.owners import DEPLOYED_BY, Deployment, check_owner, deployed_by, mark, own_deployment
@@ -93,6 +94,7 @@ def _found_or_made(workspace: Workspace, table: DynamicTable, job_state: JobStat
     with suppress(TableNotFoundError):
         return _dynamic(identifier, catalog.get_table(identifier.path))
     _check_former_name(workspace, table)
+    check_held(identifier, table.format, catalog.stores())
     try:
         catalog.create_table(identifier.path, _with(_entry(table, job_state), _mark(workspace, table)))
     except TableAlreadyExistsError:  # just now, maybe by another deployment, which declares it otherwise

@@ -23,6 +23,7 @@ from airflow_dynamic_tables.services.creating.wanted import (
     Outcome,
     QueryPlace,
     WantedTable,
+    keys_in,
     named_new_table,
     purpose_of,
 )
@@ -74,6 +75,7 @@ def _contradiction(arguments: Namespace) -> str | None:
 def _wanted(arguments: Namespace, workspace: Workspace) -> WantedTable:
     scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
     path = Path(arguments.query_file or "--query")
+    keys, keys_place = keys_in(arguments.partitioned_by or "", "--partitioned-by")
     query = _read(path) if arguments.query_file else arguments.query
     return WantedTable(
         identifier=named_new_table(arguments.table, scope),
@@ -82,7 +84,8 @@ def _wanted(arguments: Namespace, workspace: Workspace) -> WantedTable:
         place=QueryPlace(path, query),
         purpose=purpose_of(if_not_exists=arguments.if_not_exists, replace=arguments.replace),
         format=arguments.format,
-        partition_keys=tuple(key.strip() for key in (arguments.partitioned_by or "").split(",") if key.strip()),
+        partition_keys=keys,
+        keys_place=keys_place,
         comment=arguments.comment,
         timezone=arguments.timezone,
         spark=SparkSettings(conf=dict(arguments.conf or ())),

@@ -1,0 +1,64 @@
+"""What is wrong with partition keys, wherever somebody writes them: columns, and what Iceberg computes of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from airflow_dynamic_tables.core.partitioning import HiddenKey, hidden_key, misspelt, repeated
+from airflow_dynamic_tables.core.tables.formats import FORMATS, hiding_formats
+from airflow_dynamic_tables.definitions.queries.text import Analysis
+
+_Placed = Iterable[tuple[int, str]]
+"""Keys, or what is wrong with them, each with its place."""
+
+
+def key_problems(placed: _Placed, table_format: str) -> _Placed:
+    """What is wrong with keys by themselves, and for a table of a format; each at the place of its key."""
+    places: list[int] = []
+    keys: list[str] = []
+    for place, text in placed:
+        try:
+            hidden = hidden_key(text)
+        except ValueError as error:
+            yield place, str(error)
+            continue
+        if hidden is not None and not FORMATS[table_format].hides_keys:
+            others = " | ".join(hiding_formats())
+            message = f"{hidden} is computed of a column, which tables of format {table_format} cannot be partitioned by"
+            yield place, f"{message}; use format {others}, or let the query return it as a column"
+        places.append(place)
+        keys.append(text if hidden is None else str(hidden))
+    for number, problem in repeated(keys):
+        yield places[number], problem
+
+
+def output_problems(placed: _Placed, analysis: Analysis) -> _Placed:
+    """Keys of columns that a query does not return, or not in a type that they can be of, as far as its text tells."""
+    names = [name for name in analysis.outputs or () if name]
+    types = dict(zip(analysis.outputs or (), analysis.types or (), strict=False))
+    for place, text in placed:
+        try:
+            hidden = hidden_key(text)
+        except ValueError:
+            continue  # told already
+        for problem in _column_problems(text, hidden, names, types):
+            yield place, problem
+
+
+def _column_problems(
+    key: str, hidden: HiddenKey | None, names: Sequence[str], types: Mapping[str | None, str | None]
+) -> Iterator[str]:
+    if not key:
+        yield "a key is missing here; take a comma away"
+        return
+    column = key if hidden is None else hidden.column
+    kind = types.get(column)
+    if column not in names:
+        yield f"the query returns no column {column!r}{misspelt(column, names)}"
+    elif hidden is not None and kind is not None and (problem := hidden.type_problem(kind)):
+        yield problem
+    if hidden is not None and hidden.field in names:
+        yield (
+            f"the query returns a column {hidden.field!r}, and Iceberg calls the partitions of {hidden} so; "
+            "give the column another name"
+        )
