@@ -30,7 +30,12 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 def describe(spec: _Spec) -> str:
     """A spec as text, e.g. ``ds=2024-01-01/hh=03``; :func:`parse_spec` gives it back, but null as Hive writes it."""
-    return "/".join(f"{_escape(key)}={_escape(NULL_PARTITION if value is None else value)}" for key, value in spec.items())
+    return "/".join(f"{_key(key)}={_escape(NULL_PARTITION if value is None else value)}" for key, value in spec.items())
+
+
+def _key(key: str) -> str:
+    """A key as it is declared: nobody names a partition by one that is computed, so its commas stand in no list."""
+    return _escape(key) if plain_keys([key]) else _escape(key).replace("%2C", ",")
 
 
 def _escape(text: str) -> str:

@@ -313,6 +313,8 @@ SPECS = {
     "path=a%2Fb%3Dc%25%2C": {"path": "a/b=c%,"},
     "country=Österreich": {"country": "Österreich"},
     "v=%20a b%20": {"v": " a b "},
+    "day(ts)=2024-01-01/bucket(8, id)=3": {"day(ts)": "2024-01-01", "bucket(8, id)": "3"},
+    "a%2Cb=c%2Cd": {"a,b": "c,d"},
 }
 
 
