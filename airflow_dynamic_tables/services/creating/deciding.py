@@ -63,7 +63,12 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
         )
     if entry is None:
         catalog.check_path(identifier.path)  # the draft has another name, so the commit would be the first to ask
-        table.check_makeable()
+        try:
+            table.check_makeable()
+        except TableAlreadyExistsError as error:
+            if wanted.purpose is not Purpose.CREATE_IF_NOT_EXISTS:
+                raise
+            return Decision(Outcome.EXISTS, str(error).rstrip("."))
     wanted_table = read(workspace, definitions, wanted, table_format)
     if entry is None:
         return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)

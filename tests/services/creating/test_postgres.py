@@ -210,6 +210,10 @@ def test_a_table_whose_job_fails_or_is_cancelled_never_existed(
 
 OCCUPANTS = {
     "a table": ("CREATE TABLE {real} (n int)", "DROP TABLE {real}"),
+    "a table (a part of another)": (
+        'CREATE TABLE "{schema}".t (n int) PARTITION BY LIST (n); CREATE TABLE {real} PARTITION OF "{schema}".t DEFAULT',
+        "DROP TABLE {real}",
+    ),
     "a partitioned table": ("CREATE TABLE {real} (n int) PARTITION BY LIST (n)", "DROP TABLE {real}"),
     "a view": ("CREATE VIEW {real} AS SELECT 1 AS n", "DROP VIEW {real}"),
     "a materialized view": ("CREATE MATERIALIZED VIEW {real} AS SELECT 1 AS n", "DROP MATERIALIZED VIEW {real}"),
@@ -226,10 +230,11 @@ def test_what_others_made_of_the_name_stays_whenever_it_appears(
 ) -> None:
     make, take_away = (text.format(real=real, schema=schema, name=real.partition(".")[2]) for text in OCCUPANTS[kind])
     is_table = "table" in kind or "view" in kind
+    what = kind.partition(" (")[0]
     if is_table:
-        message = f"{table.table} is there already, {kind} of user postgres; it stays as it is."
+        message = f"{table.table} is there already, {what} of user postgres; it stays as it is."
     else:
-        message = f"{table.table} is {kind.partition(' (')[0]} of user postgres and no table; drop it, or choose another name."
+        message = f"{table.table} is {what} of user postgres and no table; drop it, or choose another name."
 
     def told(purpose: Purpose, job: Submit) -> str:
         if is_table and purpose is Purpose.CREATE_IF_NOT_EXISTS:
