@@ -71,10 +71,16 @@ _OTHER = Storage(
     f"{_HIVE}.serde2.lazy.LazySimpleSerDe",
 )
 
+_BY_LOG = Storage("io.delta.hive.DeltaInputFormat", "io.delta.hive.DeltaOutputFormat", _OTHER.serde)
+"""What Delta's library for Hive calls them: without it Hive fails.
+
+By the classes of other providers it would find no file where ours lie, and so no row.
+"""
+
 
 def descriptor(file_format: str, location: str | None) -> StorageDescriptor:
     """How a table of a format is stored, without columns."""
-    storage = STORAGES.get(file_format, _OTHER)
+    storage = _BY_LOG if file_format in _KNOWN_BY_LOG else STORAGES.get(file_format, _OTHER)
     return StorageDescriptor(
         cols=[],
         location=location,
