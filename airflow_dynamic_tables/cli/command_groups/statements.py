@@ -16,7 +16,7 @@ STATEMENTS_COMMAND = Command(
         OUTPUT,
     ),
     "Carry out statements, separated by semicolons: CREATE, ALTER and DROP DYNAMIC TABLE, SHOW, DESCRIBE, EXPLAIN, SELECT of "
-    "one table, USE, CREATE and DROP of databases, views and functions. What they declare they write into the folder of the "
-    "definitions. Stops at the first that fails, and says which are done; a mistake of grammar anywhere stops all. Without "
-    "-f and -e it is a shell on a terminal, and else reads standard input.",
+    "one table, USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. What they declare they write into the "
+    "folder of the definitions. Stops at the first that fails, and says which are done; a mistake of grammar anywhere stops "
+    "all. Without -f and -e it is a shell on a terminal, and else reads standard input.",
 )
