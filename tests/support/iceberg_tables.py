@@ -69,6 +69,16 @@ def upgrade(table: Table) -> None:
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 0}))
 
 
+def forget_history(table: Table) -> None:
+    """Take all snapshots and schemas out of the metadata but the current ones, as an expiry may that cleans up."""
+    place = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(place.read_text())
+    metadata["schemas"] = [one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"]]
+    metadata["snapshots"] = [one for one in metadata["snapshots"] if one["snapshot-id"] == metadata["current-snapshot-id"]]
+    metadata["refs"] = {"main": metadata["refs"]["main"]}
+    place.write_text(json.dumps(metadata))
+
+
 def position_deletes(
     table: Table,
     partition: Record,

@@ -27,6 +27,7 @@ from airflow_dynamic_tables.exceptions import CommitRejectedError, StageRejected
 from airflow_dynamic_tables.formats.commits import COMPACTION
 from airflow_dynamic_tables.formats.fingerprints import name_of_merged
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
+from airflow_dynamic_tables.formats.iceberg.columns.names import knows_all_schemas, unreadable_by_name
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.producing import Changes
 from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
@@ -76,7 +77,9 @@ def why_not(table: Table) -> str | None:
         return "holds delete files"
     if not are_known(table.spec()):
         return "is partitioned by what only another engine computes"
-    return tables.unreadable_by_name(table)
+    if not knows_all_schemas(table):
+        return "had schemas taken out of its metadata by another engine"
+    return unreadable_by_name(table)
 
 
 def merged(table: Table, partitions: PartitionSet, limits: Limits, folder: str) -> list[Merged]:

@@ -30,6 +30,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError, Unsupport
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
+from airflow_dynamic_tables.formats.iceberg.columns.names import unreadable_by_name, unreadable_in_files
 from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows, live_rows
 
 LATEST = "dynamic-tables.latest"
@@ -211,22 +212,6 @@ def snapshot_id(table: Table) -> str:
     return str(snapshot.snapshot_id) if snapshot else ""
 
 
-def unreadable_by_name(table: Table) -> str | None:
-    """Why the table's files cannot be read by the names of their columns; ``None`` when they can."""
-    names: dict[int, str | None] = {}
-    ids: dict[str | None, int] = {}
-    for schema in table.schemas().values():
-        for field_id in schema.field_ids:
-            name = schema.find_column_name(field_id)
-            if names.setdefault(field_id, name) != name:
-                return f"had column {names[field_id]} renamed"
-            if ids.setdefault(name, field_id) != field_id:
-                return f"had column {name} dropped and made anew"
-            if schema.find_field(field_id).initial_default is not None:
-                return f"has a default for column {name}"
-    return None
-
-
 def content(table: Table, path: ObjectPath) -> TableContent:
     """The table as it is now, as files that Spark reads by the names of their columns.
 
@@ -239,6 +224,8 @@ def content(table: Table, path: ObjectPath) -> TableContent:
         raise _needs_runtime(path, live)
     if any(file.file_format != FileFormat.PARQUET for file in live.files):
         raise _needs_runtime(path, "holds files that are not Parquet")
+    if why := unreadable_in_files(table, live.files):
+        raise _needs_runtime(path, why)
     files = tuple(sorted(file.file_path for file in live.files))
     schema = spark_ddl(columns_of(table.schema()))
     there = state(table, lasting_fingerprints(_listed(table, live)))

@@ -1,0 +1,1 @@
+"""What the columns of an Iceberg table are called in its files."""
