@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -182,6 +183,32 @@ def test_a_table_of_which_only_a_checkpoint_in_text_is_left_is_known(bench: Benc
     assert bench.stage(latest.token).outcome() == known
     assert bench.refresh({"1": [9]}).number == 4
     assert bench.rows() == {"1": [9]}
+
+
+def test_a_checkpoint_in_parts_counts_when_all_parts_are_there(bench: Bench) -> None:
+    refresh_daily(bench, 4)
+    DeltaTable(root(bench), version=2).create_checkpoint()
+    log = root(bench) / "_delta_log"
+    (whole,) = log.glob("*.checkpoint.parquet")
+    actions = pq.read_table(whole)
+    whole.unlink()
+    (log / "_last_checkpoint").unlink()
+    checkpoints = DeltaLog(bench.table.folder() or "").checkpoints
+    for part, rows_of_part in enumerate((actions.slice(0, 2), actions.slice(2)), 1):
+        assert checkpoints() == []
+        pq.write_table(rows_of_part, log / f"{2:020}.checkpoint.{part:010}.{2:010}.parquet")
+    assert checkpoints() == [2]
+    for entry in range(3):
+        commit_file(root(bench), entry).unlink()
+    assert bench.rows() == {"1": [3]}
+    current = bench.table.current()
+    assert current is not None
+    assert current.number == 4
+    commit_file(root(bench), 3).unlink()
+    current = bench.table.current()
+    assert current is not None
+    assert (current.number, current.token != "") == (3, True)
+    assert bench.rows() == {"1": [2]}
 
 
 def test_entries_that_somebody_compacted_are_read_as_they_are(bench: Bench) -> None:
