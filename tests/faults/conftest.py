@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import MetaData, text
 
 from airflow_dynamic_tables.clients.database.engine import VERSION_TABLE, Database
-from tests.support.faults.victims import Site
+from tests.support.faults.victims import REVENUE, Site
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -19,18 +21,41 @@ def state_of_faults(postgres_state: Callable[[], str]) -> str:
     return Database(postgres_state()).url
 
 
+@pytest.fixture(scope="session")
+def sales_url(postgres: PostgresServer) -> str:
+    """The URL of the database with the tables of the sites, one after the other."""
+    return postgres.create_database(REVENUE.database)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """An empty site."""
     if request.param == "delta":
         shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
         return Site(tmp_path, f"sqlite:///{tmp_path}/state.db", format="delta")
+    if request.param == "jdbc":
+        shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
+        return jdbc_site(tmp_path, f"sqlite:///{tmp_path}/state.db", request.getfixturevalue("sales_url"))
     if request.param == "postgres":
         url: str = request.getfixturevalue("state_of_faults")
         _empty(Database(url))
         return Site(tmp_path, url)
     shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
     return Site(tmp_path, f"sqlite:///{tmp_path}/state.db")
+
+
+def jdbc_site(folder: Path, state: str, url: str, through: str = "") -> Site:
+    """A site whose tables are in an empty database.
+
+    :param through: the URL by which the site sees it, if that is another one.
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    catalogs = folder / "catalogs.yaml"
+    parameters = f"{{url: '{through or url}', lock-timeout: 5}}"
+    catalogs.write_text(f"catalogs: [{{name: lake, type: jdbc, is-default: true, connection-params: {parameters}}}]")
+    return Site(folder, state, catalogs=catalogs, format="jdbc", tables_url=url)
 
 
 def _empty(database: Database) -> None:

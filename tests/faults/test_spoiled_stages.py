@@ -22,7 +22,13 @@ from tests.support.faults.victims import Attempt, Site, refresh, refresh_in
 
 # It is PyIceberg by which somebody makes a column required.
 pytestmark = pytest.mark.parametrize(
-    "site", ["sqlite", pytest.param("delta", marks=pytest.mark.lacks("required columns"))], indirect=True
+    "site",
+    [
+        "sqlite",
+        pytest.param("delta", marks=pytest.mark.lacks("required columns")),
+        pytest.param("jdbc", marks=[pytest.mark.postgres, pytest.mark.lacks("required columns", "files")]),
+    ],
+    indirect=True,
 )
 
 Spoil = Callable[[RefreshPlan], None]
@@ -105,7 +111,13 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
 }
 
 
-@pytest.mark.parametrize(("spoil", "reason"), SPOILS.values(), ids=SPOILS)
+OF_FILES = ("foreign result", "foreign file", "vanished file", "truncated file", "half a file")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [pytest.param(*SPOILS[name], id=name, marks=[pytest.mark.needs("files")] if name in OF_FILES else []) for name in SPOILS],
+)
 def test_a_spoiled_stage(site: Site, fault_report: FaultReport, spoil: Spoil, reason: str) -> None:
     refresh(site, BASE)
     fault_report.injected("spoiled stage")

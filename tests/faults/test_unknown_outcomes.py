@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import psycopg
@@ -17,10 +19,12 @@ from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.stages import leases
 from airflow_dynamic_tables.services.stages.quarantine import publish
+from tests.faults.conftest import jdbc_site
 from tests.support.faults.cutting_proxy import CuttingProxy, Fault, Wire, cutting_proxy
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files, versions
 from tests.support.faults.victims import (
+    REVENUE,
     Attempt,
     Site,
     leave_in_quarantine,
@@ -48,7 +52,8 @@ class Cable:
 
     def terminated(self, wire: Wire, question: bytes) -> None:
         """Somebody ends the session; the COMMIT finds nobody."""
-        with psycopg.connect(self.site.database_url.replace("+psycopg", ""), port=self.server.port, autocommit=True) as other:
+        url = self.site.tables_url or self.site.database_url.replace("+psycopg", "")
+        with psycopg.connect(url, port=self.server.port, autocommit=True) as other:
             port = wire.server.getsockname()[1]
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = %s", (port,))
         wire.server.sendall(question)
@@ -85,8 +90,22 @@ def server(postgres: PostgresServer) -> Iterator[PostgresServer]:
         yield own
 
 
+@pytest.fixture(scope="module")
+def sales_url(server: PostgresServer) -> str:
+    """The URL of the database with tables of format ``jdbc``."""
+    return server.create_database(REVENUE.database)
+
+
 @pytest.fixture
-def cable(server: PostgresServer, tmp_path: Path) -> Iterator[Cable]:
+def cable(request: pytest.FixtureRequest, server: PostgresServer, tmp_path: Path) -> Iterator[Cable]:
+    """Iceberg tables in a catalog behind the wire; with parameter ``jdbc`` the tables themselves are behind it."""
+    if getattr(request, "param", None) == "jdbc":
+        shutil.copy(request.getfixturevalue("empty_state"), tmp_path / "state.db")
+        url: str = request.getfixturevalue("sales_url")
+        with cutting_proxy(server.port) as proxy:
+            behind = url.replace(f":{server.port}/", f":{proxy.port}/")
+            yield Cable(jdbc_site(tmp_path, f"sqlite:///{tmp_path}/state.db", url, behind), proxy, server)
+        return
     database = Database(server.create_database(f"d{tmp_path.name}".replace("-", "_").lower()[:60]))
     database.upgrade()
     with cutting_proxy(server.port) as proxy:
@@ -107,6 +126,7 @@ def cut(cable: Cable, fault: str, report: FaultReport) -> None:
     )
 
 
+@pytest.mark.parametrize("cable", ["iceberg", "jdbc"], indirect=True)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultReport, first: bool) -> None:
     if not first:
@@ -118,6 +138,7 @@ def test_an_answer_that_was_lost_is_looked_up(cable: Cable, fault_report: FaultR
         assert [version.token for version in versions(workspace)][-1] == "lost"
 
 
+@pytest.mark.parametrize("cable", ["iceberg", "jdbc"], indirect=True)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize("fault", ["terminated", "question_lost"])
 def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: FaultReport, fault: str, first: bool) -> None:
@@ -130,9 +151,16 @@ def test_a_commit_that_did_not_arrive_is_made_again(cable: Cable, fault_report: 
         check_all_settled(cable.site, workspace)
 
 
-@pytest.mark.parametrize("healer", ["next refresh", "sweep"])
 @pytest.mark.parametrize(
-    ("fault", "first"), [(fault, first) for fault in ("down_before", "down_after") for first in (False, True)]
+    ("cable", "fault", "first", "healer"),
+    [
+        *(("iceberg", *case) for case in product(("down_before", "down_after"), (False, True), ("next refresh", "sweep"))),
+        ("jdbc", "down_before", True, "sweep"),
+        ("jdbc", "down_before", False, "next refresh"),
+        ("jdbc", "down_after", False, "sweep"),
+        ("jdbc", "down_after", True, "next refresh"),
+    ],
+    indirect=["cable"],
 )
 def test_a_server_that_is_back_knows_the_outcome(
     cable: Cable, fault_report: FaultReport, fault: str, first: bool, healer: str
@@ -204,12 +232,13 @@ def test_an_outage_while_what_is_in_quarantine_is_published(cable: Cable, fault_
 
 def _is_unknown(cable: Cable, fault: str) -> None:
     """The refresh says that nobody knows, and leaves everything as it is until the server is back."""
-    with pytest.raises(CommitUnknownError, match=r"Nobody knows whether the commit of sales\.revenue landed"):
+    with pytest.raises(CommitUnknownError, match=r"Nobody knows whether the commit of \w+\.revenue landed"):
         refresh(cable.site, LOST)
-    assert len(data_files(cable.site, "lost")) == 4, "plan, result and two files of data"
     if fault.startswith("down"):
         assert cable.proxy.struck.wait(300), "whoever stops the server would wait for the new one to end"
         cable.server.start()
+    staged = 4 if cable.site.tables_url is None else 2 if fault == "down_after" else 3
+    assert len(data_files(cable.site, "lost")) == staged, "plan, result and two files of data, or a table that took its place"
     with cable.site.open() as workspace:
         stage, told = workspace.ledger.get_stage("lost"), workspace.ledger.get_refresh("lost")
         assert stage is not None

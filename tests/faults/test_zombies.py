@@ -30,6 +30,7 @@ def stopped(fault_report: FaultReport, site: Site, point: str) -> Child:
     [
         *(("sqlite", point) for point in POINTS),
         *(("delta", point) for point in POINTS[-2:]),
+        *(pytest.param("jdbc", point, marks=pytest.mark.postgres) for point in POINTS[-2:]),
         *(pytest.param("postgres", point, marks=pytest.mark.postgres) for point in (*POINTS, "swap")),
     ],
     indirect=["site"],

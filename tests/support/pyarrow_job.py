@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import fsspec
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
@@ -14,6 +15,7 @@ from pyarrow import orc
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.expectations import ExpectationResult
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.schema import Column
 
 Days = Mapping[str, Sequence[int]]
@@ -53,13 +55,15 @@ def write_scattered(plan: RefreshPlan, numbers: Sequence[int]) -> None:
 
 
 def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = lambda _: None, more: Sequence[str] = ()) -> None:
-    """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day, and say so.
+    """Write the rows ``ds, n`` of a table partitioned by ``ds``, one file a day or into the table of a server, and say so.
 
     :param on_step: told ``writing`` after every file, ``written`` after all, ``result`` at the end.
     :param more: names of more columns, which have the values of ``n``.
     """
     files = []
-    for number, (day, numbers) in enumerate(days.items()):
+    if plan.sink is not None:
+        _write_into(plan.sink, days, on_step, more)
+    for number, (day, numbers) in enumerate(days.items() if plan.sink is None else ()):
         uri = f"{plan.data_location}/{_folder(plan, day)}{plan.token}-part-{number}.{plan.file_format}"
         rows = {"ds": pa.array([day] * len(numbers), pa.string()), **dict.fromkeys(("n", *more), pa.array(numbers, pa.int64()))}
         if plan.partition_keys and not plan.keys_in_files:
@@ -79,6 +83,20 @@ def write_days(plan: RefreshPlan, days: Days, on_step: Callable[[str], None] = l
     )
     write_text(plan.result_location, result.to_json())
     on_step("result")
+
+
+def _write_into(sink: Sink, days: Days, on_step: Callable[[str], None], more: Sequence[str]) -> None:
+    with psycopg.connect(sink.url.removeprefix("jdbc:"), user=sink.user, autocommit=True) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {sink.table}".encode())
+        connection.execute(
+            f"CREATE TABLE {sink.table} (ds text, {', '.join(f'{name} bigint' for name in ('n', *more))})".encode()
+        )
+        for day, numbers in days.items():
+            rows = [(day, *(number,) * (1 + len(more))) for number in numbers]
+            with connection.cursor() as cursor, cursor.copy(f"COPY {sink.table} FROM STDIN".encode()) as copy:
+                for row in rows:
+                    copy.write_row(row)
+            on_step("writing")
 
 
 def _folder(plan: RefreshPlan, day: str) -> str:

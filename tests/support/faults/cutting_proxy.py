@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-_SWAPS = (b"UPDATE iceberg_tables",)
+from tests.support.faults.victims import SWAPS
 
 
 @dataclass
@@ -78,7 +78,7 @@ class CuttingProxy:
     def _ask(self, wire: Wire) -> None:
         with suppress(OSError):
             while data := wire.client.recv(65536):
-                wire.swaps |= any(swap in data for swap in _SWAPS)
+                wire.swaps |= any(swap.encode() in data for swap in SWAPS)
                 if wire.swaps and b"COMMIT\0" in data and self.fault is not None:
                     fault, self.fault = self.fault, None
                     fault(wire, data)

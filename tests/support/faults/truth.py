@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 from fsspec.core import url_to_fs
 
+from airflow_dynamic_tables.clients.postgres.names import STAGE
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError
@@ -70,7 +72,11 @@ def _check_ledger(workspace: Workspace, landed: dict[str, Version]) -> None:
 
 
 def _in_stages(site: Site, *, withdirs: bool) -> Iterator[tuple[str, str]]:
-    """Everything below the tables but metadata and marks, and its stage: a folder of data is named after its token."""
+    """Everything below the tables but metadata and marks, and its stage: folders and tables are named after their token."""
+    if site.tables_url is not None:
+        with psycopg.connect(site.tables_url) as connection:
+            names = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", (f"%{STAGE}%",))
+            yield from ((name, name.partition(STAGE)[2]) for (name,) in names)
     system, warehouse = url_to_fs(site.warehouse)
     system.invalidate_cache()
     for path in system.find(warehouse, withdirs=withdirs):

@@ -6,7 +6,8 @@ The points are the audit events of ``services.refreshing``, and these, which onl
 writing  the job wrote one of its files and not the other
 written  the job wrote all files, but no result
 result   the job wrote its result
-swap     PyIceberg wrote the metadata file; the next statement swaps the table's pointer
+swap     PyIceberg wrote the metadata file; the next statement swaps the table's pointer, or writes the row of a
+         commit in PostgreSQL
 swapped  the statement was run; its transaction is not committed
 landed   the transaction is committed; PyIceberg does not know it
 =======  =========================================================================================
@@ -57,6 +58,9 @@ from tests.support.pyarrow_job import Days, write_days
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
 PREFIX = "airflow_dynamic_tables."
+SWAPS = ("UPDATE iceberg_tables", 'INSERT INTO "public"."_dynamic_table_commits" (table_name, token, number')
+"""How statements begin after which nothing but COMMIT is missing."""
+
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
 defaults: {catalog: lake, database: sales, version_max_age: 1 day}
@@ -71,7 +75,7 @@ Answer = tuple[Any, str | None]
 class Site:
     """Where refreshes take place: a folder of this test's own, a database, and a warehouse, which is in the folder by default.
 
-    With a ``catalogs`` file the tables are where that says.
+    With a ``catalogs`` file the tables are where that says; ``tables_url`` is the database that has them, if one has.
     """
 
     home: Path
@@ -79,6 +83,7 @@ class Site:
     bucket: str | None = None
     catalogs: Path | None = None
     format: str = "iceberg"
+    tables_url: str | None = None
 
     @property
     def warehouse(self) -> str:
@@ -257,7 +262,7 @@ def tell_of_swaps() -> None:
     swapping: list[Any] = []
 
     def before(_: Any, __: Any, statement: str, *___: Any) -> None:
-        if statement.startswith("UPDATE iceberg_tables"):
+        if statement.startswith(SWAPS):
             sys.audit(f"{PREFIX}swap")
             swapping.append(statement)
 
