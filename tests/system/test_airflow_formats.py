@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from airflow_dynamic_tables.clients.connections import environment_connections
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import UnsupportedError
+from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
@@ -88,6 +90,22 @@ class Formats(NamedTuple):
         """What a reader of each table sees."""
         with self.workspace() as workspace:
             return [sorted(row["amount"] for row in sample(workspace, table, 100)) for table in self.tables]
+
+    def refresh(self, number: int, run_id: str | None = None, ends: str = "success", **conf: Any) -> str:
+        """Refresh one of the tables in Airflow, until that has ended as it should.
+
+        :param run_id: a run that is tried again; without it, one is triggered.
+        :return: its run.
+        """
+        dag_id = self.tables[number].workflow_id
+        if run_id is None:
+            run_id = self.stack.trigger(dag_id, conf=conf)
+        else:
+            before = self.stack.task(dag_id, run_id)["try_number"]
+            self.stack.clear(dag_id, run_id)
+            until("next try", lambda: self.stack.task(dag_id, run_id)["try_number"] > before)
+        self.stack.until_state(dag_id, run_id, ends)
+        return run_id
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +196,45 @@ def test_airflow_keeps_no_secret_of_a_catalog(formats: Formats) -> None:
     for secret in (PASSWORD, CREDENTIAL.partition(":")[2], TOKEN):
         assert [tables_with(url, secret) for url in databases] == [set()] * len(databases)
         assert files_with(airflow.home, secret) == []
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("scheduled")
+def test_a_failure_in_the_middle_leaves_the_last_version_and_is_made_up_for(formats: Formats) -> None:
+    before = formats.amounts()
+    formats.order("2024-01-05", 5000)
+    first = formats.refresh(0, partition="ds=2024-01-05")
+    second = formats.refresh(1, ends="failed", partition="day=2024-01-05")
+    formats.refresh(2)
+    after = formats.amounts()
+    assert after == [sorted([*before[0], 5000]), before[1], before[2]]
+    with formats.workspace() as workspace:
+        (failed, *_) = workspace.ledger.list_refreshes(formats.tables[1])
+        assert failed.state is RefreshState.FAILED
+        assert "affordable: 1 rows violate it" in (failed.error or "")
+        assert workspace.ledger.list_stages(formats.tables[1]) == []
+    with psycopg.connect(formats.settings.connections("formats_shop").url("postgresql")) as connection:
+        query = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'silver%'"
+        assert connection.execute(query).fetchone() == (1,), "no stage is left"
+
+    formats.order("2024-01-05", 50)
+    formats.refresh(0, first)
+    formats.refresh(1, second)
+    formats.refresh(2)
+    assert formats.amounts() == [sorted([*rows, 50]) for rows in before]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("scheduled")
+def test_days_are_backfilled_from_the_command_line(formats: Formats) -> None:
+    for day in (1, 2):
+        formats.order(f"2024-01-{day:02d}", day)
+    dates = ("--from-date", "2024-01-02", "--to-date", "2024-01-03", "--max-active-runs", "1")
+    for table in formats.tables[:2]:
+        dag_id = table.workflow_id
+        formats.stack.airflow.check("backfill", "create", "--dag-id", dag_id, *dates)
+        runs = until("runs", lambda dag_id=dag_id: formats.stack.runs(dag_id, run_type="backfill"))  # type: ignore[misc]
+        for run in runs:
+            formats.stack.until_state(dag_id, run["dag_run_id"], "success")
+    formats.refresh(2)
+    assert all({1, 2} <= set(amounts) for amounts in formats.amounts())
