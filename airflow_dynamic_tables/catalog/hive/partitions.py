@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from hive_metastore.ttypes import AddPartitionsRequest, Partition, Table
 
+from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
 from airflow_dynamic_tables.catalog.hive.encoding import STATISTICS, UNKNOWN, is_technical, set_statistics, statistics_of
 from airflow_dynamic_tables.catalog.hive.session import KEEP_STATISTICS, Session
 from airflow_dynamic_tables.catalog.hive.tables import HiveTables
-from airflow_dynamic_tables.catalog.specs import full_spec, partition_keys
+from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogPartition
 from airflow_dynamic_tables.clients.metastore.tables import file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -40,7 +41,10 @@ class HivePartitions:
         """Specs of the partitions that agree with ``spec``, in order of their values; one call."""
         wanted = spec or {}
         table = self.tables.load(path)
-        keys = partition_keys(self.session.catalog, path, self.tables.value(table), wanted)
+        known = self.tables.as_stored(path, table)
+        keys = partition_keys(self.session.catalog, path, known, wanted)
+        if delta.is_delta(known):
+            return [dict(partition.spec) for partition in delta.partitions_of(known, keys, wanted)]
         specs = (dict(zip(keys, partition_of(name).values(), strict=True)) for name in self._names(table, keys, wanted))
         # The metastore compares by pattern, and takes for the same what is only alike.
         return sorted((one for one in specs if wanted.items() <= one.items()), key=lambda one: tuple(one.values()))
@@ -48,13 +52,19 @@ class HivePartitions:
     def find(self, path: ObjectPath, spec: PartitionSpec | None = None) -> list[CatalogPartition]:
         """The partitions that agree with ``spec``, in order of their values; a call for every thousand."""
         table = self.tables.load(path)
-        keys = partition_keys(self.session.catalog, path, self.tables.value(table), spec or {})
+        known = self.tables.as_stored(path, table)
+        keys = partition_keys(self.session.catalog, path, known, spec or {})
+        if delta.is_delta(known):
+            return delta.partitions_of(known, keys, spec or {})
         partitions = (_from_hive(table, partition, keys) for partition in self.load(table, spec))
         return sorted(partitions, key=lambda partition: tuple(partition.spec.values()))
 
     def get(self, path: ObjectPath, spec: PartitionSpec) -> CatalogPartition:
         """One partition."""
-        table, partition, keys = self._load_one(path, spec)
+        try:
+            table, partition, keys = self._load_one(path, spec)
+        except PartitionNotFoundError:  # maybe because it is one of a Delta table
+            return one_partition(self.session.catalog, path, spec, self.find)
         return _from_hive(table, partition, keys)
 
     def create(self, path: ObjectPath, partitions: Sequence[CatalogPartition], *, ignore_if_exists: bool = False) -> None:
@@ -129,7 +139,10 @@ class HivePartitions:
         """
         try:
             table = self.tables.load(path)
-            values = full_spec(self.session.catalog, path, self.tables.value(table), spec)
+            known = self.tables.value(table)
+            if delta.is_delta(known):
+                raise InvalidPartitionError(f"The partitions of {path} are those of its log.")
+            values = full_spec(self.session.catalog, path, known, spec)
             partition = self.session.call("get_partition", path.database, path.name, list(values.values()))
         except (NotFoundError, InvalidPartitionError) as error:
             raise no_partition(self.session.catalog, path, spec) from error

@@ -55,7 +55,10 @@ class HiveTables:
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """One table; the metastore has the current version only."""
-        stored = self.load(path)
+        return self.as_stored(path, self.load(path), version)
+
+    def as_stored(self, path: ObjectPath, stored: Table, version: str | None = None) -> AnyTable:
+        """What :meth:`get` gives of what :meth:`load` gave."""
         table = self.value(stored)
         if delta.is_delta(table):
             known = delta.as_stored(replace(table, location=location_of(stored)), version)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from airflow_dynamic_tables.catalog.delta import entries as delta
 from airflow_dynamic_tables.catalog.errors import no_partition, partition_taken
-from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of, table_of
+from airflow_dynamic_tables.catalog.iceberg.metadata import partitions_of
 from airflow_dynamic_tables.catalog.specs import full_spec, one_partition, partition_keys
 from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.tables import SqlTables, described
@@ -28,13 +28,11 @@ class SqlPartitions:
         """The partitions that agree with ``spec``, in order of their values."""
         wanted = spec or {}
         entry, physical = self.tables.load(path)
+        keys = partition_keys(self.tables.store.catalog, path, self.tables.as_stored(path, entry, physical), wanted)
         if physical is not None:
-            keys = partition_keys(self.tables.store.catalog, path, entry or table_of(physical), wanted)
             return partitions_of(physical, keys, wanted)
-        if entry is not None:
-            keys = partition_keys(self.tables.store.catalog, path, entry, wanted)
-            if delta.is_delta(entry):
-                return delta.partitions_of(entry, keys, wanted)
+        if delta.is_delta(entry):
+            return delta.partitions_of(entry, keys, wanted)
         with self.tables.store.transaction() as rows:
             return [partition for partition in Details(rows, path).partitions() if wanted.items() <= partition.spec.items()]
 

@@ -66,7 +66,12 @@ class SqlTables:
 
     def get(self, path: ObjectPath, version: str | None = None) -> AnyTable:
         """One table; what Iceberg knows better is as Iceberg says."""
-        entry, physical = self.load(path)
+        return self.as_stored(path, *self.load(path), version)
+
+    def as_stored(
+        self, path: ObjectPath, entry: AnyTable | None, physical: IcebergTable | None, version: str | None = None
+    ) -> AnyTable:
+        """What :meth:`get` gives of what :meth:`load` gave."""
         if physical is None and not delta.is_delta(entry):
             if entry is None or version is not None:
                 raise no_table(self.store.catalog, path)

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.exceptions import (
     CatalogUnavailableError,
     CommitRejectedError,
     ConflictError,
+    InvalidPartitionError,
     JobFailedError,
     StageRejectedError,
     TableAlreadyExistsError,
@@ -94,8 +95,12 @@ def test_a_table_is_replaced_by_one_with_other_partition_keys_and_fewer_columns(
     assert isinstance(entry, CatalogTable)
     assert ({column.name for column in entry.columns}, entry.partition_keys) == ({"ds", "n"}, ())
     assert maker.rows() == {"3": [4]}
+    with pytest.raises(InvalidPartitionError, match="is not partitioned"):
+        maker.workspace.catalog("lake").list_partitions(maker.table.path)
     maker.create("t3", DAYS, Purpose.CREATE_OR_REPLACE, keys=("ds",))
     assert maker.rows() == DAYS
+    assert maker.workspace.catalog("lake").list_partitions(maker.table.path) == [{"ds": "1"}, {"ds": "2"}]
+    assert maker.workspace.catalog("lake").get_partition(maker.table.path, {"ds": "2"}).spec == {"ds": "2"}
 
 
 def test_if_not_exists_runs_no_job_when_the_table_is_there(maker: Maker) -> None:
