@@ -88,10 +88,11 @@ def test_a_lost_answer_of_a_put_that_landed_is_settled_by_looking(
     assert outcome.number == 2
 
 
-ANSWERS = ("connection", "SlowDown", "InternalError", "AccessDenied", "ConditionalRequestConflict")
+AFTER = ("after-connection", "after-SlowDown", "after-InternalError", "after-AccessDenied", "after-ConditionalRequestConflict")
+ONCE = ("once-connection", "once-AccessDenied", "once-ConditionalRequestConflict")
 
 
-@pytest.mark.parametrize("how", [f"{when}-{answer}" for when in ("after", "once") for answer in ANSWERS])
+@pytest.mark.parametrize("how", [*AFTER, *ONCE])
 def test_whatever_is_said_of_an_entry_the_log_tells_whether_it_landed(store: ObjectStore, location: str, how: str) -> None:
     """A client sends its request again after some of these, and hears then that there is such an object."""
     refresh_at(location, {"1": [1]})
