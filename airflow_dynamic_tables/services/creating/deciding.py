@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_one_off
+from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.core.drafts import is_draft
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
@@ -19,6 +20,7 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import default_format
 from airflow_dynamic_tables.services.creating.reading import ReadTable, read
 from airflow_dynamic_tables.services.creating.wanted import Outcome, Purpose, WantedTable
@@ -56,11 +58,7 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     catalog = workspace.catalog(identifier.catalog)
     table_format = _format(wanted, entry, default_format(catalog.stores()))
     table = workspace.table(identifier, table_format)
-    if not (table.makes_entries or (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts)):
-        raise UnsupportedError(
-            f"{identifier}: catalog {identifier.catalog} cannot make a table of {table_format} files in one step, and nobody may "
-            f"see a part of it; use {DEFAULT_FORMAT}{'' if catalog.publishes_drafts else ' in another catalog'}."
-        )
+    _check_one_step(wanted, catalog, table, table_format)
     if entry is None:
         catalog.check_path(identifier.path)  # the draft has another name, so the commit would be the first to ask
         try:
@@ -76,6 +74,19 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     if layout is not None:
         layout.check_keys(identifier, wanted.keys, layout.rebuild)
     return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
+
+
+def _check_one_step(wanted: WantedTable, catalog: ReadableWritableCatalog, table: LakeTable, table_format: str) -> None:
+    """Check that nobody can see a part of the table.
+
+    :raises UnsupportedError: when the catalog cannot make it in one step.
+    """
+    if not (table.makes_entries or (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts)):
+        raise UnsupportedError(
+            f"{wanted.identifier}: catalog {wanted.identifier.catalog} cannot make a table of {table_format} files in one "
+            f"step, and nobody may see a part of it; use {DEFAULT_FORMAT}"
+            f"{'' if catalog.publishes_drafts else ' in another catalog'}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
