@@ -100,8 +100,6 @@ def hidden_key(key: str) -> HiddenKey | None:
     if name not in TRANSFORMS:
         raise ValueError(f"{call[1]!r} is no transform; use {_EXAMPLES}{did_you_mean(call[1], TRANSFORMS)}")
     number, column = _arguments(name, key.strip(), call[2])
-    if _CALL.fullmatch(column) and "`" not in call[2]:
-        raise ValueError(f"{key.strip()!r} is computed of {column!r}, and a transform takes a column as it is")
     return HiddenKey(name, column, number)
 
 

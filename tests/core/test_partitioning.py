@@ -29,6 +29,7 @@ from airflow_dynamic_tables.core.partitioning import (
         ("bucket(16,id)", "bucket(16, id)", "id_bucket_16"),
         ("Bucket( 16 , `my id`)", "bucket(16, my id)", "my id_bucket_16"),
         ("truncate(4, name)", "truncate(4, name)", "name_trunc_4"),
+        ("truncate(4, `max(x)`)", "truncate(4, max(x))", "max(x)_trunc_4"),
     ],
 )
 def test_a_key_has_one_spelling(written: str, spelling: str, field: str) -> None:

@@ -47,6 +47,14 @@ def test_every_way_to_write_a_key_means_the_same(tmp_path: Path, written: str) -
     assert table.partition_keys == ("day(ts)", "bucket(16, id)")
 
 
+def test_a_column_may_be_called_as_spark_calls_what_it_computes(tmp_path: Path) -> None:
+    sums = ("CAST(1 AS BIGINT) AS id", "CAST(1 AS BIGINT) AS `sum(id)`")
+    table = declared(tmp_path, ("[country, day(ts), bucket(16, id)]", '["bucket(16, `sum(id)`)"]'), sums)
+    assert table.partition_keys == ("bucket(16, sum(id))",)
+    again = declared(tmp_path, ("country, day(ts), bucket(16, id)", "bucket(16, sum(id))"), sums)
+    assert again.partition_keys == table.partition_keys, "in its one spelling"
+
+
 def test_a_statement_says_them_as_well(tmp_path: Path) -> None:
     table = declared(tmp_path)
     text = statement_of(table)

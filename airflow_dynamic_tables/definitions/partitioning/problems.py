@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from airflow_dynamic_tables.core.partitioning import HiddenKey, hidden_key, misspelt, repeated
+from airflow_dynamic_tables.core.partitioning import HiddenKey, hidden_key, misspelt, plain_keys, repeated
 from airflow_dynamic_tables.core.tables.formats import FORMATS, hiding_formats
 from airflow_dynamic_tables.definitions.queries.text import Analysis
 
@@ -53,7 +53,9 @@ def _column_problems(
         return
     column = key if hidden is None else hidden.column
     kind = types.get(column)
-    if column not in names:
+    if column not in names and not plain_keys([column]):  # else it is a column such as sum(x), as Spark calls them
+        yield f"{key.strip()!r} is computed of {column!r}, and a transform takes a column as it is"
+    elif column not in names:
         yield f"the query returns no column {column!r}{misspelt(column, names)}"
     elif hidden is not None and kind is not None and (problem := hidden.type_problem(kind)):
         yield problem
