@@ -99,7 +99,7 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
             try:
                 seen = _Seen(name, _entry(workspace, name), definitions.get(name))
                 listing.tables.append(_looked_at(seen, workspace, defined=name in definitions or others))
-            except CatalogError as error:
+            except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
                 listing.problems[str(name)] = error
             else:
                 continue

@@ -19,6 +19,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -135,6 +136,22 @@ def test_a_catalog_that_is_down_hides_no_table(
     ]
     assert list(listed.problems) == ["gone"]
     assert "Connection refused" in str(listed.problems["gone"])
+
+
+def test_a_table_whose_extra_is_not_installed_hides_no_other_one(
+    workspace: Workspace, clock: Clock, definitions: Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.TABLES, ("delta", "entry"), registry.Module("not_installed.table:Table", "delta"))
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    listed = list_tables(workspace, {**definitions.tables, TOTAL: replace(definitions.tables[TOTAL], format="delta")})
+    assert [(one.identifier, one.version, one.defined) for one in listed.tables] == [
+        ("lake.sales.numbers", 1, True),
+        ("lake.sales.total", None, True),
+    ]
+    assert {name: str(problem) for name, problem in listed.problems.items()} == {
+        "lake.sales.total": 'Not installed; run: pip install "airflow-dynamic-tables[delta]"'
+    }
 
 
 def refused(table: TableIdentifier) -> Refresh:
