@@ -27,10 +27,11 @@ def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, 
 
 def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: PartitionSet) -> bool:
     """Whether some rows of a file may be of the asked partitions and others not: the table had other keys as it was written."""
-    if asked.is_whole or asked.is_empty:
+    names = {field.name for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+    if asked.is_told_by(names):  # as of all files but those of other keys, of which there may be many
         return False
     values = partition(file, spec, schema)
-    plain = {field.name: values[field.name] for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+    plain = {name: values[name] for name in names}
     return not asked.covers(plain) and asked.overlaps(PartitionSet.of([plain]))
 
 

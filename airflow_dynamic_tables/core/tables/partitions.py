@@ -6,7 +6,7 @@ The job imports this module, so it keeps to the standard library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -126,6 +126,10 @@ class PartitionSet:
         """The specs of this set that a partition belongs to; more than one when they leave out different keys."""
         values = ((rows, tuple(spec.get(key, _ALL) for key in keys)) for keys, rows in self._rows.items())
         return [rows[row] for rows, row in values if row in rows]
+
+    def is_told_by(self, keys: Collection[str]) -> bool:
+        """Whether the values of these keys tell of every row whether it is in this set."""
+        return all(key in keys for named in self._rows for key in named)
 
     def overlaps(self, other: PartitionSet) -> bool:
         """Whether some rows may be in both sets; only keys that two specs share can tell them apart."""

@@ -43,6 +43,14 @@ def test_sets_overlap_when_they_may_share_a_row(left: PartitionSet, right: Parti
     assert left.overlaps(right) == right.overlaps(left) == bool(shared)
 
 
+@given(sets, st.sets(st.sampled_from("abc")))
+def test_keys_tell_of_a_row_whether_it_is_in_a_set(partitions: PartitionSet, keys: set[str]) -> None:
+    if partitions.is_told_by(keys):
+        for row in EVERY_ROW:
+            known = {key: row[key] for key in keys}
+            assert partitions.covers(known) == partitions.overlaps(PartitionSet.of([known])) == (row in held(partitions))
+
+
 @given(sets, sets)
 def test_a_union_holds_what_either_holds(left: PartitionSet, right: PartitionSet) -> None:
     assert held(left.union(right)) == [row for row in EVERY_ROW if row in held(left) or row in held(right)]
