@@ -176,6 +176,6 @@ class Server:
             if value and is_secret_name(name):
                 # A server is sent the two parts of a credential one by one, and may say only the secret one again; or what
                 # follows the word 'Bearer'.
-                for secret in (value, value.partition(":")[2], value.split()[-1]):
-                    text = text.replace(secret, HIDDEN) if secret else text
+                for secret in (value, value.partition(":")[2], *value.split()[-1:]):
+                    text = text.replace(secret, HIDDEN) if secret.strip() else text
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

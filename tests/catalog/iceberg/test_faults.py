@@ -187,6 +187,9 @@ def test_a_server_that_repeats_the_secret_of_a_credential_tells_it_nobody() -> N
     with pytest.raises(CatalogUnavailableError) as error, server.errors():
         raise UnauthorizedError("wr0ng is unknown")
     assert str(error.value) == f"{NEVER_ACCEPTED} connection: *** is unknown"
+    server = Server("lake", "rest", {"uri": "http://127.0.0.1", "header.X-Team": " "})
+    with pytest.raises(CatalogUnavailableError, match="connection: who are you"), server.errors():
+        raise UnauthorizedError("who are you")
 
 
 def test_a_table_made_anew_while_the_job_ran_is_said(catalog: IcebergCatalog, bench: Bench) -> None:
