@@ -71,7 +71,7 @@ class CatalogManager:
         began = self._clock()
         again_at, unanswered = self._unanswered.get(catalog.name, (began, None))
         if unanswered is not None and began < again_at:
-            raise unanswered
+            raise unanswered.with_traceback(None)  # else it would grow by every one who asks
         try:
             catalog.open()
         except CatalogUnavailableError as error:
