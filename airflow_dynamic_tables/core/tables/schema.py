@@ -100,11 +100,15 @@ class TableLayout:
         :param granted: what this refresh may change.
         :raises SchemaEvolutionError: when it does not; says what to do.
         """
-        if self.partition_keys != wanted and granted is not Rebuild.EVERYTHING:
+        if not self.can_have(wanted, granted):
             keys = f"({', '.join(self.partition_keys)}), its definition now by ({', '.join(wanted)})"
             raise SchemaEvolutionError(
                 f"{table} is partitioned by {keys}. {self._way_out(is_possible=self.rebuild is Rebuild.EVERYTHING)}"
             )
+
+    def can_have(self, keys: tuple[str, ...], granted: Rebuild) -> bool:
+        """Whether a table has some partition keys, or can get them by what may be changed."""
+        return self.partition_keys == keys or granted is Rebuild.EVERYTHING
 
     def evolved(self, returned: Sequence[Column], granted: Rebuild = Rebuild.NOTHING) -> tuple[Column, ...]:
         """The table's columns after a query that returns these, see :func:`evolve`. Job and commit both ask here.

@@ -71,8 +71,10 @@ def decide(workspace: Workspace, definitions: Definitions, wanted: WantedTable) 
     if entry is None:
         return Decision(Outcome.CREATED, f"there is no {identifier} yet", wanted_table)
     layout = table.layout()
-    if layout is not None:
-        layout.check_keys(identifier, wanted.keys, layout.rebuild)
+    if layout is not None and not layout.can_have(wanted.keys, layout.rebuild):
+        keys = f"({', '.join(layout.partition_keys)}), and is to be by ({', '.join(wanted.keys)})"
+        way_out = f"{layout.limit} Keep its keys, or drop the table (dynamic-tables drop) and make it again."
+        raise SchemaEvolutionError(f"{identifier} is partitioned by {keys}. {way_out.lstrip()}")
     return Decision(Outcome.REPLACED, f"{identifier} was made by CREATE TABLE AS", wanted_table)
 
 

@@ -12,14 +12,17 @@ import pytest
 from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import (
     ConflictError,
     JobFailedError,
+    SchemaEvolutionError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.catalogs import listing
 from airflow_dynamic_tables.services.creating.running import Submit, create_table_as
@@ -113,6 +116,20 @@ def test_a_table_can_be_replaced_by_a_query_of_itself(workspace: Workspace) -> N
     create(workspace, "t2", Purpose.CREATE_OR_REPLACE, job, "SELECT 2 * x AS x FROM numbers")
     assert [source.identifier for source in plans[0].sources] == [str(NUMBERS)]
     assert numbers(workspace) == [2, 4, 6]
+
+
+def test_a_table_that_cannot_get_other_keys_is_not_told_of_a_definition(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(workspace, "t1")
+    fixed = TableLayout((), ("ds",), rebuild=Rebuild.NOTHING, limit="The catalog cannot change keys.")
+    monkeypatch.setattr(IcebergTable, "layout", lambda _: fixed)
+    with pytest.raises(SchemaEvolutionError) as error:
+        create(workspace, "t2", Purpose.CREATE_OR_REPLACE)
+    assert str(error.value) == (
+        "lake.sales.numbers is partitioned by (ds), and is to be by (). The catalog cannot change keys. Keep its keys, or drop "
+        "the table (dynamic-tables drop) and make it again."
+    )
 
 
 def test_create_or_replace_makes_a_table_that_is_not_there(workspace: Workspace) -> None:
