@@ -19,7 +19,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.services.changing.dropping import check_droppable
 from airflow_dynamic_tables.services.changing.holding import held
 from airflow_dynamic_tables.services.names import check_names
-from airflow_dynamic_tables.services.tables.lifecycle import finish_rename, refresh_handler
+from airflow_dynamic_tables.services.tables.lifecycle import finish_rename, let_go, refresh_handler
 from airflow_dynamic_tables.services.tables.owners import check_owner, own_deployment
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
@@ -98,9 +98,12 @@ def follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fals
 
 
 def _is_halfway(workspace: Workspace, identifier: TableIdentifier, new: TableIdentifier) -> bool:
-    """Whether the catalog has the new name already, and nothing else."""
+    """Whether the catalog has the new name already, and nothing else by the former one."""
     handler = refresh_handler(workspace, new)
-    return handler is not None and handler.renamed_from == str(identifier) and refresh_handler(workspace, identifier) is None
+    if handler is None or handler.renamed_from != str(identifier):
+        return False
+    let_go(workspace, identifier, new)
+    return refresh_handler(workspace, identifier) is None
 
 
 def _marked(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:

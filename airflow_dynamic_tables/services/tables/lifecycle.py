@@ -223,6 +223,7 @@ def finish_rename(workspace: Workspace, identifier: TableIdentifier) -> None:
     former = entry.refresh_handler.renamed_from
     if former and former != str(identifier):
         old = TableIdentifier.parse(former)
+        let_go(workspace, old, identifier)
         left, here = (workspace.table(name, entry.format).folder() for name in (old, identifier))
         if left and here and left != here:  # where the name of a table says where its files are
             if catalog.table_exists(old.path) and workspace.table(old, entry.format).current() is not None:
@@ -230,6 +231,13 @@ def finish_rename(workspace: Workspace, identifier: TableIdentifier) -> None:
             move_folder(left, here)
         workspace.ledger.rename_table(old, identifier)
     catalog.change_table(identifier.path, lambda now: _renamed(identifier, _dynamic(identifier, now)))
+
+
+def let_go(workspace: Workspace, former: TableIdentifier, identifier: TableIdentifier) -> None:
+    """Take the former name from a renamed table: where renaming takes several steps, a kill between them leaves it both."""
+    if refresh_handler(workspace, former) is not None:
+        with suppress(TableAlreadyExistsError, TableNotFoundError):  # another table has it by now
+            workspace.catalog(former.catalog).rename_table(former.path, identifier.table)
 
 
 def _renamed(identifier: TableIdentifier, entry: CatalogDynamicTable) -> CatalogDynamicTable:
@@ -261,9 +269,8 @@ def adopt(workspace: Workspace, table: DynamicTable) -> Registration:
     :raises TableNotFoundError: when there is none.
     :raises UnsupportedError: when its catalog cannot do that, or the table does not fit the definition.
     """
-    catalog = workspace.catalog(table.identifier.catalog)
     entry = _with(_entry(table, JobState.INITIALIZING), _mark(workspace, table))
-    is_new = catalog.adopt_table(table.identifier.path, entry)
+    is_new = workspace.catalog(table.identifier.catalog).adopt_table(table.identifier.path, entry)
     return Registration.ADOPTED if is_new else Registration.UNCHANGED
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.schema import Schema
+from pyiceberg.types import LongType
 
 from airflow_dynamic_tables.clients.iceberg.kinds.glue import RENAMED_TO, RenamingGlue
 from tests.support.benches.iceberg import glue_properties
@@ -139,20 +141,77 @@ def test_a_table_of_others_makes_void_what_one_decided_that_died(glue: Clients) 
     assert second.load_table("sales.named").metadata.table_uuid == theirs.metadata.table_uuid
 
 
-def test_a_table_that_was_committed_to_since_is_known_by_its_identity(glue: Clients) -> None:
-    """Its former entry was left behind by one that died, and is of an older state."""
-    first, second = glue
+def left_by_both_names(first: Stalling, second: RenamingGlue) -> None:
+    """Let one die right before the former entry goes."""
     first.before_moving = die
     with pytest.raises(Killed):
         first.rename_table("sales.draft", "sales.named")
     left = second._get_glue_table("sales", "draft")
     second.rename_table("sales.draft", "sales.named")
-    with second.load_table("sales.named").transaction() as changed:
-        changed.set_properties(more="1")
     second.glue.create_table(
         DatabaseName="sales", TableInput={key: left[key] for key in ("Name", "TableType", "Parameters", "StorageDescriptor")}
     )
+
+
+def append(client: RenamingGlue, name: str) -> int | None:
+    """Commit a row; the snapshot that makes."""
+    table = client.load_table(name)
+    if not table.schema().fields:
+        with table.update_schema() as changed:
+            changed.add_column("n", LongType())
+    table.append(pa.table({"n": [1]}))
+    return table.metadata.current_snapshot_id
+
+
+def test_a_table_that_was_committed_to_since_is_known_by_its_identity(glue: Clients) -> None:
+    """Its former entry was left behind by one that died, and is of an older state."""
+    first, second = glue
+    append(first, "sales.draft")
+    left_by_both_names(first, second)
+    latest = append(second, "sales.named")
     with pytest.raises(NoSuchTableError, match="is called named now"):
         second.rename_table("sales.draft", "sales.discarded")
     assert names(second) == ["named"]
-    assert second.load_table("sales.named").properties["more"] == "1"
+    assert second.load_table("sales.named").metadata.current_snapshot_id == latest
+
+
+def test_rows_that_were_committed_by_the_former_name_stay(glue: Clients) -> None:
+    """One died between the last two calls, and whoever knew the former name alone went on writing by that."""
+    first, second = glue
+    append(first, "sales.draft")
+    left_by_both_names(first, second)
+    latest = append(second, "sales.draft")
+    second.rename_table("sales.draft", "sales.named")
+    assert names(second) == ["named"]
+    assert second.load_table("sales.named").metadata.current_snapshot_id == latest
+
+
+def test_of_a_table_that_was_committed_to_by_both_names_nothing_goes(glue: Clients) -> None:
+    first, second = glue
+    append(first, "sales.draft")
+    left_by_both_names(first, second)
+    append(second, "sales.draft")
+    append(second, "sales.named")
+    with pytest.raises(CommitFailedException):
+        second.rename_table("sales.draft", "sales.named")
+    assert names(second) == ["draft", "named"]
+
+
+def test_a_table_of_others_that_goes_just_as_it_is_looked_at_is_in_nobodys_way(
+    glue: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decided is done, and nobody is told that the draft is gone."""
+    first, second = glue
+    first.before_moving = lambda: second.create_table("sales.named", Schema())
+    look, dropped = first._get_glue_table, list[str]()
+
+    def dropped_just_now(database_name: str, table_name: str) -> Any:
+        if table_name == "named" and not dropped:
+            dropped.append(table_name)
+            second.drop_table("sales.named")
+        return look(database_name, table_name)
+
+    monkeypatch.setattr(first, "_get_glue_table", dropped_just_now)
+    first.rename_table("sales.draft", "sales.named")
+    monkeypatch.undo()
+    assert names(first) == ["named"]

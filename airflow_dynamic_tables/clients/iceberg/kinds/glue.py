@@ -46,11 +46,11 @@ class RenamingGlue(GlueCatalog):
             if name == new_name:
                 raise TableAlreadyExistsError(f"Table {database}.{name} already exists")
             decided = entry.get("Parameters", {}).get(RENAMED_TO)
-            if decided is not None and self._is_moved(entry, decided):
-                if decided == new_name:
-                    return self.load_table(to_identifier)
-                raise NoSuchTableError(f"Table {database}.{name} is called {decided} now")
             with suppress(CommitFailedException):
+                if decided is not None and self._is_moved(entry, decided):
+                    if decided == new_name:
+                        return self.load_table(to_identifier)
+                    raise NoSuchTableError(f"Table {database}.{name} is called {decided} now")
                 self._decide(entry, None if decided == new_name else new_name)
                 if decided == new_name:
                     raise TableAlreadyExistsError(f"Table {database}.{new_name} already exists")
@@ -66,26 +66,48 @@ class RenamingGlue(GlueCatalog):
         self._update_glue_table(database, name, _renamed(entry, name, parameters), entry["VersionId"])
 
     def _is_moved(self, entry: Mapping[str, Any], new_name: str) -> bool:
-        """Do what was decided; False when another table has the name."""
+        """Do what was decided; False when another table has the name.
+
+        :raises CommitFailedException: when others change what has the name, or it is not known which entry has all rows.
+        """
         database, name = entry["DatabaseName"], entry["Name"]
         try:
             self._create_glue_table(database, new_name, _renamed(entry, new_name, {}))
-        except TableAlreadyExistsError:
-            if not self._is_same(entry, self._get_glue_table(database, new_name)):
+        except TableAlreadyExistsError as taken:
+            try:
+                other = self._get_glue_table(database, new_name)
+            except NoSuchTableError as error:
+                raise CommitFailedException(f"Table {database}.{new_name} was dropped just now") from error
+            if not self._is_same(entry, other):
                 return False
+            if not self._holds(other, entry):  # somebody has committed by the former name since
+                if not self._holds(entry, other):
+                    raise CommitFailedException(f"{database}.{name} and {database}.{new_name} were both changed") from taken
+                self._update_glue_table(database, new_name, _renamed(entry, new_name, {}), other["VersionId"])
         with suppress(NoSuchTableError):
             self.drop_table((database, name))
         return True
 
     def _is_same(self, entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         """Whether two entries are of one table, which may have been committed to since."""
-        if entry["Parameters"].get(METADATA_LOCATION) == other.get("Parameters", {}).get(METADATA_LOCATION):
+        if _is_as(entry, other):
             return True
         try:
             tables = [self._convert_glue_to_iceberg(one) for one in (entry, other)]
         except (NoSuchIcebergTableError, NoSuchPropertyException, ValueError):
             return False
         return len({table.metadata.table_uuid for table in tables}) == 1
+
+    def _holds(self, entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether an entry tells of the rows that another one of the same table tells of: it is as that one was, or later."""
+        if _is_as(entry, other):
+            return True
+        metadata, earlier = (self._convert_glue_to_iceberg(one).metadata for one in (entry, other))
+        return earlier.current_snapshot_id in (None, *(snapshot.snapshot_id for snapshot in metadata.snapshots))
+
+
+def _is_as(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return bool(entry["Parameters"].get(METADATA_LOCATION) == other.get("Parameters", {}).get(METADATA_LOCATION))
 
 
 def _renamed(entry: Mapping[str, Any], name: str, noted: Mapping[str, str]) -> Any:
