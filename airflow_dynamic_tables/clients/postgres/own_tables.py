@@ -135,10 +135,11 @@ def is_made_here(database: OpenDatabase, table: TableName) -> bool:
 
 
 def tie_commits(database: OpenDatabase, table: TableName) -> None:
-    """Let the latest commit tell of the table that has the name now, whoever made it."""
+    """Let the latest commit tell of the table that has the name now, whoever made it; without one, of the one that it told of."""
     latest = f"SELECT max(id) FROM {table.commits} WHERE {_versions_of(table)}"
-    now = f"value || jsonb_build_object('oid', c.oid::bigint, 'transaction', {TRANSACTION})"
-    database.run(f"UPDATE {table.commits} SET value = {now} FROM pg_class c WHERE id = ({latest}) AND {_is_it(table)}")
+    number = f"(SELECT c.oid::bigint FROM pg_class c WHERE {_is_it(table)})"
+    now = f"jsonb_strip_nulls(jsonb_build_object('oid', {number}, 'transaction', {TRANSACTION}))"
+    database.run(f"UPDATE {table.commits} SET value = value || {now} WHERE id = ({latest})")
 
 
 def _versions_of(table: TableName) -> str:

@@ -202,3 +202,21 @@ def test_a_restored_table_is_renamed_and_dropped(
         bench.path = type(bench.path)(bench.path.database, f"{schema}.other")
         assert bench.refresh({"1": [2]}).number == 2
         assert bench.rows() == {"1": [2]}
+
+
+def test_a_table_that_others_make_under_the_new_name_of_one_that_was_gone_is_theirs(bench: JdbcBench, catalog: JdbcCatalog) -> None:
+    """The row of the last commit was written anew when it got the name, as if it came from a dump."""
+    schema = table_of(bench).schema
+    with closing(catalog):
+        run(bench, "ALTER TABLE revenue RENAME TO aside")
+        catalog.rename_table(bench.path, f"{schema}.other")
+        bench.path = type(bench.path)(bench.path.database, f"{schema}.other")
+        run(bench, "CREATE TABLE other (ds text, n bigint); INSERT INTO other VALUES ('9', 9)")
+        with pytest.raises(StageRejectedError, match="is not the table that version 1 left"):
+            bench.refresh({"1": [2]})
+        assert bench.rows() == {"9": [9]}
+        run(bench, "DROP TABLE other; ALTER TABLE aside RENAME TO other")
+        assert bench.refresh({"1": [2]}).number == 2
+        run(bench, "DROP TABLE other; CREATE TABLE other (ds text, n bigint)")
+        catalog.drop_table(bench.path)
+        run(bench, "INSERT INTO other VALUES ('10', 10)")
