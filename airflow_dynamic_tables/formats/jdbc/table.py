@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from contextlib import suppress
+from datetime import date, datetime
 from typing import Any
 
 from airflow_dynamic_tables.clients.deleting import Deleted
@@ -141,10 +142,12 @@ class JdbcTable(LakeTable):
         if version is not None and version != record.version.number:
             kept_version(self.versions(), version, self._path)
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: PostgreSQL keeps only the current rows.")
+        dated = {column.name for column in table.columns if column.spark in ("date", "timestamp")}
         with self._server.connected(self._database) as database:
-            database.run("SET LOCAL DateStyle = ISO")  # the driver reads no other times
-            read = database.rows(f"SELECT * FROM {table.name.quoted} LIMIT {int(rows)}")
-        return [dict(row._mapping) for row in read]
+            database.run("SET LOCAL DateStyle = ISO")
+            shown = ", ".join(f"{quote(name)}::text AS {quote(name)}" if name in dated else quote(name) for name in table.types)
+            read = database.rows(f"SELECT {shown} FROM {table.name.quoted} LIMIT {int(rows)}")
+        return [{name: _date(value) if name in dated else value for name, value in row._mapping.items()} for row in read]
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`: stage tables of refreshes that are over, and their folders."""
@@ -162,3 +165,11 @@ class JdbcTable(LakeTable):
         if record is None or table is None:
             raise TableNotFoundError(f"Table {self._path} does not exist or has no version yet.")
         return record, table
+
+
+def _date(text: str | None) -> date | str | None:
+    """A date, or a moment, as the server spells it; what Python has none for, such as ``infinity``, stays text."""
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        with suppress(ValueError):
+            return text and read(text)
+    return text

@@ -204,7 +204,9 @@ def test_a_restored_table_is_renamed_and_dropped(
         assert bench.rows() == {"1": [2]}
 
 
-def test_a_table_that_others_make_under_the_new_name_of_one_that_was_gone_is_theirs(bench: JdbcBench, catalog: JdbcCatalog) -> None:
+def test_a_table_that_others_make_under_the_new_name_of_one_that_was_gone_is_theirs(
+    bench: JdbcBench, catalog: JdbcCatalog
+) -> None:
     """The row of the last commit was written anew when it got the name, as if it came from a dump."""
     schema = table_of(bench).schema
     with closing(catalog):

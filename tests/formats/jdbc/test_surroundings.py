@@ -200,3 +200,21 @@ def test_a_user_who_may_only_read_is_told(bench: JdbcBench) -> None:
     with pytest.raises(DynamicTableError, match=r"cannot execute .* in a read-only transaction"):
         bench.refresh({"1": [2]})
     assert bench.rows() == {"1": [1]}
+
+
+def test_dates_that_python_has_none_for_are_shown_as_the_server_spells_them(bench: JdbcBench) -> None:
+    bench.refresh({"1": [1]})
+    whole = "timestamp '2024-02-29 12:00:00.5'"
+    run(
+        bench,
+        f"ALTER TABLE revenue ADD at timestamp DEFAULT {whole}, ADD zoned timestamptz DEFAULT '2024-02-29 12:00Z', ADD noon time",
+        "ALTER TABLE revenue ALTER n TYPE date USING '2024-02-29'",
+        "INSERT INTO revenue VALUES ('2', 'infinity', '-infinity', '10000-01-01', '24:00')",
+        "INSERT INTO revenue VALUES ('3', '0044-03-15 BC', NULL, NULL, NULL)",
+    )
+    read = {row["ds"]: (row["n"], row["at"], row["zoned"], row["noon"]) for row in bench.table.sample(9)}
+    noon = datetime(2024, 2, 29, 12, tzinfo=UTC)
+    assert read["1"] == (noon.date(), noon.replace(microsecond=500_000, tzinfo=None), noon, None)
+    assert type(read["1"][0]) is not datetime
+    assert (read["2"][:2], read["2"][2][:11], read["2"][3]) == (("infinity", "-infinity"), "10000-01-01", "24:00:00")
+    assert read["3"] == ("0044-03-15 BC", None, None, None)
