@@ -37,7 +37,7 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, OF_ONE_DAG, OWN_DAG, DynamicTable
 from airflow_dynamic_tables.definitions.partitioning.keys import key_mistakes, key_output_mistakes
-from airflow_dynamic_tables.definitions.placing.formats import misplaced
+from airflow_dynamic_tables.definitions.placing.formats import misplaced, stream_mistakes
 from airflow_dynamic_tables.definitions.placing.options import option_mistakes
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse_condition, refusals
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
@@ -92,6 +92,8 @@ def table_mistakes(entry: Entry, declared: TableDeclaration, expansion: Expansio
     if entry.dropped.isdisjoint({"freshness", "refresh_mode", "schedule"}):
         yield from _schedule_mistakes(entry, declared)
         yield from _continuous_mistakes(entry, declared)
+        if entry.dropped.isdisjoint({"continuous", "format"}):
+            yield from stream_mistakes(entry, declared)
     if entry.dropped.isdisjoint({*_CALENDAR_KEYS, "timezone"}):
         yield from _calendar_mistakes(entry, declared)
     if "format" not in entry.dropped and (problem := misplaced(entry, declared)):

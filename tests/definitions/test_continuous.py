@@ -68,3 +68,22 @@ def test_what_defaults_say_of_schedules_is_not_about_it(tmp_path: Path) -> None:
     assert mistakes == []
     assert (table.cron, table.dag, table.deadline) == (None, None, None)
     assert loaded(tmp_path, "freshness: 10 seconds\n  dag: none", defaults)[1] == []
+
+
+@pytest.mark.parametrize("table_format", ["jdbc", "parquet"])
+def test_a_declared_stream_into_a_table_that_takes_none_is_a_mistake(tmp_path: Path, table_format: str) -> None:
+    settings = f"freshness: 10 seconds\n  format: {table_format}"
+    stream = "{strategy: stream}"
+    message = (
+        f"a stream adds rows in one step, which format {table_format} cannot; use format iceberg | delta, or 'strategy: "
+        "micro-refresh'"
+    )
+    for said in (
+        {"settings": f"{settings}\n  continuous: {stream}"},
+        {"settings": settings, "defaults": f"{{continuous: {stream}}}"},
+    ):
+        _, mistakes = loaded(tmp_path, **said)
+        assert mistakes == [f"{'8:26' if len(said) == 1 else '7:11'}: {message}"]
+    assert loaded(tmp_path, f"{settings}\n  continuous: {{strategy: micro-refresh}}", f"{{continuous: {stream}}}")[1] == []
+    assert loaded(tmp_path, f"freshness: 1 day\n  format: {table_format}\n  continuous: {stream}")[1] == []
+    assert loaded(tmp_path, f"freshness: 10 seconds\n  format: delta\n  continuous: {stream}")[1] == []

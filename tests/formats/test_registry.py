@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,8 +12,16 @@ from airflow_dynamic_tables.catalog.registry import CATALOG_TYPES, formats_in, m
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats, endless_format, sink_formats, source_formats
+from airflow_dynamic_tables.core.tables.formats import (
+    FORMATS,
+    counted_formats,
+    endless_format,
+    sink_formats,
+    source_formats,
+    streamed_formats,
+)
 from airflow_dynamic_tables.exceptions import ConfigurationError, MissingExtraError, UnsupportedError
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.registry import COUNTERS, SOURCES, TABLES, Module, bind, check_held, is_bound, open_table
 
 REVENUE = TableIdentifier("lake", "sales", "revenue")
@@ -27,6 +36,11 @@ def test_every_format_that_a_definition_may_name_is_somewhere_at_home() -> None:
     assert bound <= FORMATS.keys()
     assert {name for name, _ in COUNTERS} == set(counted_formats())
     assert COUNTERS.keys() <= SOURCES.keys()
+
+
+def test_streams_are_declared_for_the_formats_that_can_add_rows() -> None:
+    can_add = {place: cast(type[LakeTable], module.load()).can_add for place, module in TABLES.items()}
+    assert can_add == {(name, store): name in streamed_formats() for name, store in TABLES}
 
 
 @pytest.mark.parametrize("place", sorted({module.place for module in (*TABLES.values(), *SOURCES.values(), *COUNTERS.values())}))

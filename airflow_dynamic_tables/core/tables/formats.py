@@ -37,8 +37,9 @@ class TableFormat:
     a refresh copies its files. A table that is ``placed_by_entry`` lies where its entry in the catalog says, in a folder that no
     other one has. Of a source that ``lists_partitions`` its catalog knows which ones there are; the rows of one that
     ``counts_rows`` can be counted without reading them. With ``hides_keys`` tables can be partitioned by what is computed of
-    columns. A source that ``takes_options`` may have those of Spark's reader, but
-    ``options_of_others``, in lower case, and what to do instead. A source that is ``endless`` is none of tables.
+    columns; with ``takes_streams`` rows can be added to them in one step. A source that ``takes_options`` may have those of
+    Spark's reader, but ``options_of_others``, in lower case, and what to do instead. A source that is ``endless`` is none of
+    tables.
     """
 
     name: str
@@ -55,6 +56,7 @@ class TableFormat:
     counts_rows: bool = False
     takes_options: bool = True
     hides_keys: bool = False
+    takes_streams: bool = False
     options_of_others: Mapping[str, str] = field(default_factory=dict)
     endless: Endless | None = None
 
@@ -111,7 +113,14 @@ FORMATS = {
         TableFormat("csv", source=True, file_format="csv", has_path=True),
         TableFormat("json", source=True, file_format="json", has_path=True),
         TableFormat(
-            DEFAULT_FORMAT, sink=True, source=True, file_format="parquet", keys_in_files=True, has_history=True, hides_keys=True
+            DEFAULT_FORMAT,
+            sink=True,
+            source=True,
+            file_format="parquet",
+            keys_in_files=True,
+            has_history=True,
+            hides_keys=True,
+            takes_streams=True,
         ),
         TableFormat("hive", source=True, has_columns=False, lists_partitions=True),
         TableFormat(
@@ -138,6 +147,7 @@ FORMATS = {
             placed_by_entry=True,
             counts_rows=True,
             takes_options=False,
+            takes_streams=True,
         ),
     )
 }
@@ -189,6 +199,11 @@ def source_formats() -> tuple[str, ...]:
 def hiding_formats() -> tuple[str, ...]:
     """Names of the formats whose tables can be partitioned by what is computed of columns."""
     return _names(lambda traits: traits.hides_keys)
+
+
+def streamed_formats() -> tuple[str, ...]:
+    """Names of the formats to whose tables a stream can add rows, the default one first."""
+    return tuple(name for name in sink_formats() if FORMATS[name].takes_streams)
 
 
 def endless_format(name: str) -> Endless | None:
