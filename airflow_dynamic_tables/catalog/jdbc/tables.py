@@ -121,12 +121,12 @@ class JdbcTables:
                 f"{path} stays in schema {name.schema}; name it {TableName(name.schema, renamed.table).listed}."
             )
         with self._changing(path, name or renamed) as opened:
+            for locked in sorted({name or renamed, renamed}, key=str):  # in one order, so that two do not wait for each other
+                lock_commits(opened, locked)
             if name is None or not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
                 if ignore_if_not_exists:
                     return
                 raise no_table(self.catalog, path)
-            lock_commits(opened, name)
-            lock_commits(opened, renamed)
             Entries(opened).clear(renamed)
             if Entries(opened).get(renamed) is not None or find_table(opened, str(renamed)) is not None:
                 raise table_taken(self.catalog, ObjectPath(path.database, new_name))
@@ -148,11 +148,11 @@ class JdbcTables:
             raise no_table(self.catalog, path)
         try:
             with self._changing(path, name) as opened:
+                lock_commits(opened, name)  # before its row, as whoever makes one
                 if not self._is_there(opened, path, name, ignore=ignore_if_not_exists):
                     if ignore_if_not_exists:
                         return
                     raise no_table(self.catalog, path)
-                lock_commits(opened, name)
                 if is_made_here(opened, name):
                     opened.run(f"DROP TABLE {name.quoted}")
                 forget_commits(opened, name)
@@ -168,6 +168,7 @@ class JdbcTables:
         if name is None:
             raise no_table(self.catalog, path)
         with self._changing(path, name) as opened:
+            lock_commits(opened, name)
             if find_table(opened, str(name)) is None:
                 raise no_table(self.catalog, path)
             entry = Entries(opened).get(name, is_changed=True)
@@ -176,7 +177,6 @@ class JdbcTables:
                     f"{path} was made by CREATE TABLE AS; drop it first, or choose another name for the table."
                 )
             if entry is not None:
-                lock_commits(opened, name)
                 if is_made_here(opened, name):
                     return False
                 tie_commits(opened, name)
