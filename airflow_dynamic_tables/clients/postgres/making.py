@@ -57,7 +57,7 @@ def check_rights(server: PostgresServer, database: str, name: TableName) -> None
 
     :raises ConfigurationError: when there is no such database or schema, or the user may not write there.
     """
-    known = list_databases(server, server.database or "postgres")
+    known = list_databases(server, server.database or database)  # no other: the user may not be let into it
     if database not in known:
         raise ConfigurationError(
             f"The server has no database {database}, and none is made here: run CREATE DATABASE there, or name one of "

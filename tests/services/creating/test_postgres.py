@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +14,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, is_one_off
 from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, PostgresServer
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.tables.schema import Column
@@ -75,7 +76,9 @@ def installation(tables_url: str, tmp_path: Path, empty_state: Path) -> Iterator
             folder.mkdir()
             shutil.copy(empty_state, folder / "state.db")
             params = f"{{url: '{url}', lock-timeout: 0.3}}"
-            (folder / "catalogs.yaml").write_text(f"catalogs: [{{name: pg, type: jdbc, connection-params: {params}}}]")
+            (folder / "catalogs.yaml").write_text(
+                f"catalogs: [{{name: pg, type: jdbc, default-database: tables, connection-params: {params}}}]"
+            )
             settings = Settings(f"sqlite:///{folder}/state.db", f"file://{folder}/warehouse", folder / "catalogs.yaml")
             return stack.enter_context(open_workspace(settings))
 
@@ -399,6 +402,23 @@ def test_a_database_that_is_missing_is_told_of_before_spark_starts(workspace: Wo
         ConfigurationError, match="The server has no database nowhere, and none is made here: run CREATE DATABASE"
     ):
         decide(workspace, Definitions(), wanted(TableIdentifier("pg", "nowhere", "t")))
+
+
+def test_only_databases_that_somebody_named_are_connected_to(
+    installation: Opener, table: TableIdentifier, tables_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may not be let into database postgres."""
+    workspace = installation(tables_url.removesuffix("/tables"))
+    asked: set[str] = set()
+    connected = PostgresServer.connected
+
+    def noted(server: PostgresServer, database: str) -> AbstractContextManager[OpenDatabase]:
+        asked.add(database)
+        return connected(server, database)
+
+    monkeypatch.setattr(PostgresServer, "connected", noted)
+    assert decide(workspace, Definitions(), wanted(table)).outcome is Outcome.CREATED
+    assert asked == {"tables"}
 
 
 def test_names_that_are_as_long_as_can_be_have_stages_too(workspace: Workspace, tables_url: str, schema: str) -> None:
