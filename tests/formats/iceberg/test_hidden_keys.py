@@ -102,6 +102,15 @@ def test_a_filter_reads_the_files_of_its_partitions_alone(
     assert len(rows_of(table)) == 12
 
 
+def test_a_column_and_what_is_computed_of_it_are_keys_beside_each_other(table: IcebergTable, catalog: SqlCatalog) -> None:
+    publish(table, [row(0, 1)], [row(0, 2), row(0, 3)], [row(1, 4)], keys=("ts", "day(ts)"))
+    assert [field.name for field in physical(catalog).spec().fields] == ["ts", "ts_day"]
+    assert [found["ts"] for found in physical(catalog).scan("ts >= '2026-01-02T00:00:00+00:00'").to_arrow().to_pylist()] == [
+        NEW_YEAR + timedelta(days=1, hours=3)
+    ]
+    assert len(catalog.list_partitions(ObjectPath("sales", "t"))) == 2
+
+
 def test_times_before_1970_have_partitions_of_their_own(table: IcebergTable, catalog: SqlCatalog) -> None:
     old = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
     first = datetime(1970, 1, 1, tzinfo=UTC)
