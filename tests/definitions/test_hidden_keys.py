@@ -11,7 +11,9 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised, restored
+from airflow_dynamic_tables.definitions.partitioning.problems import key_problems, output_problems
 from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
+from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 TABLES = """defaults: {catalog: lake, database: sales}
@@ -53,6 +55,12 @@ def test_a_column_may_be_called_as_spark_calls_what_it_computes(tmp_path: Path) 
     assert table.partition_keys == ("bucket(16, sum(id))",)
     again = declared(tmp_path, ("country, day(ts), bucket(16, id)", "bucket(16, sum(id))"), sums)
     assert again.partition_keys == table.partition_keys, "in its one spelling"
+
+
+def test_a_key_that_is_missing_is_told_once_whatever_the_query_returns() -> None:
+    keys = [(0, "country"), (9, ""), (10, "ts")]
+    assert list(key_problems(keys, "iceberg")) == [(9, "a key is missing here; take a comma away")]
+    assert list(output_problems(keys, analyse("SELECT 'DE' AS country, 1 AS ts"))) == []
 
 
 def test_a_statement_says_them_as_well(tmp_path: Path) -> None:

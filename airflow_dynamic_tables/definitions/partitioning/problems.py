@@ -17,6 +17,9 @@ def key_problems(placed: _Placed, table_format: str) -> _Placed:
     places: list[int] = []
     keys: list[str] = []
     for place, text in placed:
+        if not text:
+            yield place, "a key is missing here; take a comma away"
+            continue
         try:
             hidden = hidden_key(text)
         except ValueError as error:
@@ -41,16 +44,13 @@ def output_problems(placed: _Placed, analysis: Analysis) -> _Placed:
             hidden = hidden_key(text)
         except ValueError:
             continue  # told already
-        for problem in _column_problems(text, hidden, names, types):
+        for problem in _column_problems(text, hidden, names, types) if text else ():
             yield place, problem
 
 
 def _column_problems(
     key: str, hidden: HiddenKey | None, names: Sequence[str], types: Mapping[str | None, str | None]
 ) -> Iterator[str]:
-    if not key:
-        yield "a key is missing here; take a comma away"
-        return
     column = key if hidden is None else hidden.column
     kind = types.get(column)
     if column not in names and not plain_keys([column]):  # else it is a column such as sum(x), as Spark calls them
