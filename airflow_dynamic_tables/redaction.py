@@ -16,9 +16,10 @@ _SECRET = (
 # In other text a token is one of a refresh, which is no secret.
 _SECRET_NAME = re.compile(rf"{_SECRET}|(?:^|[_.\-])token$|(?:^|\.)header\.", re.IGNORECASE)
 _QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"""
+_BARE = r"""(?:(?:Bearer|Basic)\s{1,3})?[^\s&"'][^\s&]*"""
 # Every repetition has an end: the text may be one word of megabytes.
 _NAMED = re.compile(
-    rf"""((?:{_SECRET})[\w.\-]{{0,80}})(?:(["'`]?\s{{0,3}}=\s{{0,3}})(?:{_QUOTED}|[^\s&"'][^\s&]*)|(["']\s?:\s?)(?:{_QUOTED}))""",
+    rf"""((?:{_SECRET})[\w.\-]{{0,80}})(?:(["'`]?\s{{0,3}}=\s{{0,3}})(?:{_QUOTED}|{_BARE})|(["']\s?:\s?)(?:{_QUOTED}))""",
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"""(\w://[^\s/:@"'`]{0,256}:)[^\s"'`]{1,1024}@""")

@@ -24,6 +24,7 @@ HIDDEN = {
     "--conf spark.sql.catalog.lake.token=abc --conf spark.sql.catalog.lake.header.Api=def": (
         "--conf spark.sql.catalog.lake.token=*** --conf spark.sql.catalog.lake.header.Api=***"
     ),
+    "spark.sql.catalog.lake.header.Authorization=Bearer abc --conf x": "spark.sql.catalog.lake.header.Authorization=*** --conf x",
 }
 SHOWN = [
     'FATAL: password authentication failed for user "me"',
