@@ -68,6 +68,7 @@ class JdbcTables:
             table = find_table(opened, str(name))
             if table is None or not set(keys) <= {column.name for column in columns_of(opened, table)}:
                 return []
+            opened.run("SET LOCAL DateStyle = ISO")  # as partitions are named
             values = ", ".join(f"coalesce({quote(key)}::text, {literal(NULL_PARTITION)})" for key in keys)
             counted = opened.rows(f"SELECT ARRAY[{values}] AS of, count(*) AS rows FROM {name.quoted} GROUP BY 1 ORDER BY 1")
         found = [(dict(zip(keys, row.of, strict=True)), row.rows) for row in counted]

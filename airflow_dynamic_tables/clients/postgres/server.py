@@ -32,9 +32,12 @@ _SETTINGS = f"""
 SELECT set_config('lock_timeout', %(lock_timeout)s, true),
   set_config('idle_in_transaction_session_timeout', '{_ABANDONED}', true),
   set_config('row_security', 'off', true),
+  set_config('DateStyle', 'ISO', true),
   set_config('synchronous_commit', coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), true)
 """
-"""Of every transaction: rather an error than rows that nobody sees, and what is committed outlives a crash of the server."""
+"""Of every transaction: rather an error than rows that nobody sees, dates in texts as Spark writes them, and what is committed
+outlives a crash of the server.
+"""
 
 _CONNECT = {
     "client_encoding": "utf8",  # whatever the database has; of SQL_ASCII the driver would make bytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -10,12 +12,15 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
 from airflow_dynamic_tables.clients.postgres.locks import lock_commits
 from airflow_dynamic_tables.clients.postgres.server import PostgresServer as Server
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError, DynamicTableError, StageRejectedError
 from airflow_dynamic_tables.formats.contents import RowCounts
+from tests.contracts.catalogs.samples import DYNAMIC
 from tests.support.benches.jdbc import JdbcBench, jdbc_bench, table_of
 from tests.support.postgres import PostgresServer
 
@@ -218,3 +223,19 @@ def test_dates_that_python_has_none_for_are_shown_as_the_server_spells_them(benc
     assert type(read["1"][0]) is not datetime
     assert (read["2"][:2], read["2"][2][:11], read["2"][3]) == (("infinity", "-infinity"), "10000-01-01", "24:00:00")
     assert read["3"] == ("0044-03-15 BC", None, None, None)
+
+
+def test_dates_are_spelled_as_spark_spells_them_whatever_the_user_has_by_default(bench: JdbcBench) -> None:
+    """Where a column of texts takes them, or a key is one."""
+    bench.columns = (Column("ds", "date"), Column("n", "bigint"))
+    table = replace(DYNAMIC, format="jdbc", columns=(), partition_keys=("ds",))
+    with closing(JdbcCatalog("pg", bench.url)) as catalog:
+        catalog.create_table(bench.path, table)
+    bench.refresh({"2024-02-01": [1]})
+    user = as_user_with(bench, "DateStyle = 'German'").user
+    with closing(JdbcCatalog("pg", bench.url.replace("postgres@", f"{user}@"))) as catalog:
+        partitions = catalog.get_partitions(bench.path)
+    assert [dict(partition.spec) for partition in partitions] == [{"ds": "2024-02-01"}]
+    run(bench, "ALTER TABLE revenue ALTER ds TYPE text")
+    bench.refresh({"2024-02-01": [2], "2024-03-04": [3]}, "2024-02-01", "2024-03-04")
+    assert bench.rows() == {"2024-02-01": [2], "2024-03-04": [3]}
