@@ -175,6 +175,17 @@ def test_a_table_that_was_committed_to_since_is_known_by_its_identity(glue: Clie
     assert second.load_table("sales.named").metadata.current_snapshot_id == latest
 
 
+def test_a_table_whose_earlier_snapshots_others_expired_is_known_by_its_earlier_states(glue: Clients) -> None:
+    first, second = glue
+    former = append(first, "sales.draft")
+    left_by_both_names(first, second)
+    append(second, "sales.named")
+    assert former is not None
+    second.load_table("sales.named").maintenance.expire_snapshots().by_id(former).commit()
+    second.rename_table("sales.draft", "sales.named")
+    assert names(second) == ["named"]
+
+
 def test_rows_that_were_committed_by_the_former_name_stay(glue: Clients) -> None:
     """One died between the last two calls, and whoever knew the former name alone went on writing by that."""
     first, second = glue

@@ -102,8 +102,10 @@ class RenamingGlue(GlueCatalog):
         """Whether an entry tells of the rows that another one of the same table tells of: it is as that one was, or later."""
         if _is_as(entry, other):
             return True
-        metadata, earlier = (self._convert_glue_to_iceberg(one).metadata for one in (entry, other))
-        return earlier.current_snapshot_id in (None, *(snapshot.snapshot_id for snapshot in metadata.snapshots))
+        table, earlier = (self._convert_glue_to_iceberg(one) for one in (entry, other))
+        snapshots = (None, *(snapshot.snapshot_id for snapshot in table.metadata.snapshots))
+        states = (state.metadata_file for state in table.metadata.metadata_log)  # the last ones; others may expire snapshots
+        return earlier.metadata.current_snapshot_id in snapshots or earlier.metadata_location in states
 
 
 def _is_as(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
