@@ -20,6 +20,7 @@ from tests.support.iceberg_tables import forget_history
 
 STRUCT = pa.struct([("x", pa.int32())])
 SCHEMA = pa.schema([("items", pa.list_(STRUCT)), ("pairs", pa.map_(pa.string(), STRUCT)), ("n", pa.int32())])
+LARGE = pa.schema([("items", pa.large_list(STRUCT)), *list(SCHEMA)[1:]])
 ROWS = [
     {"items": None, "pairs": None, "n": 1},
     {"items": [{"x": 1}], "pairs": [("k", {"x": 1})], "n": 2},
@@ -65,16 +66,16 @@ def forgotten(table: Table) -> Table:
     return StaticTable.from_metadata(table.metadata_location)
 
 
-@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("numbered", [None, SCHEMA, LARGE], ids=["unnumbered", "numbered", "large"])
 @pytest.mark.parametrize(
     ("name", "new", "why"),
     [("n", "m", "had column n renamed"), ("items.element.x", "y", "had column items.element.x renamed")],
 )
 def test_a_column_that_was_renamed_and_forgotten_is_not_read_as_nulls(
-    table: Table, name: str, new: str, why: str, numbered: bool
+    table: Table, name: str, new: str, why: str, numbered: pa.Schema | None
 ) -> None:
-    if numbered:  # as every engine but Spark without Iceberg's runtime writes files
-        table.overwrite(pa.Table.from_pylist(ROWS, SCHEMA))
+    if numbered is not None:  # as every engine but Spark without Iceberg's runtime writes files
+        table.overwrite(pa.Table.from_pylist(ROWS, numbered))
     with table.update_schema() as update:
         update.rename_column(name, new)
     table.append(pa.Table.from_pylist([], table.schema().as_arrow()))

@@ -85,7 +85,7 @@ def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     match kind:
         case pa.StructType():
             return [(field.name, field) for field in kind]
-        case pa.ListType():
+        case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():  # large ones are PyIceberg's own
             return [("element", kind.value_field)]
         case pa.MapType():
             return [("key", kind.key_field), ("value", kind.item_field)]
