@@ -186,7 +186,7 @@ class IcebergTables:
         except (TableAlreadyExistsError, AlreadyExistsError) as error:
             raise table_taken(self.session.catalog, renamed) from error
         except CommitFailedException as error:
-            raise ConflictError(f"{path} was changed by others meanwhile; rename it again.") from error
+            raise ConflictError(f"{path} was changed by others meanwhile; rename it again. {error}") from error
         except NoSuchTableError as error:
             raise no_table(self.session.catalog, path) from error
 

@@ -203,7 +203,7 @@ def test_of_a_table_that_was_committed_to_by_both_names_nothing_goes(glue: Clien
     left_by_both_names(first, second)
     append(second, "sales.draft")
     append(second, "sales.named")
-    with pytest.raises(CommitFailedException):
+    with pytest.raises(CommitFailedException, match=r"sales.draft and sales.named are one table, and others wrote by both names"):
         second.rename_table("sales.draft", "sales.named")
     assert names(second) == ["draft", "named"]
 

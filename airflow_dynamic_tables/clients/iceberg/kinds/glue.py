@@ -41,12 +41,13 @@ class RenamingGlue(GlueCatalog):
         """
         database, name = self.identifier_to_database_and_table(from_identifier, NoSuchTableError)
         _, new_name = self.identifier_to_database_and_table(to_identifier)
+        why = ""
         for _ in range(_ATTEMPTS):
             entry = self._get_glue_table(database, name)
             if name == new_name:
                 raise TableAlreadyExistsError(f"Table {database}.{name} already exists")
             decided = entry.get("Parameters", {}).get(RENAMED_TO)
-            with suppress(CommitFailedException):
+            try:
                 if decided is not None and self._is_moved(entry, decided):
                     if decided == new_name:
                         return self.load_table(to_identifier)
@@ -54,7 +55,9 @@ class RenamingGlue(GlueCatalog):
                 self._decide(entry, None if decided == new_name else new_name)
                 if decided == new_name:
                     raise TableAlreadyExistsError(f"Table {database}.{new_name} already exists")
-        raise CommitFailedException(f"Table {database}.{name} was changed by others {_ATTEMPTS} times meanwhile.")
+            except CommitFailedException as error:
+                why = str(error)
+        raise CommitFailedException(f"Table {database}.{name} was not renamed in {_ATTEMPTS} attempts: {why}.")
 
     def _decide(self, entry: Mapping[str, Any], new_name: str | None) -> None:
         """Note the new name, or that there is none any more, in an entry.
@@ -82,7 +85,10 @@ class RenamingGlue(GlueCatalog):
                 return False
             if not self._holds(other, entry):  # somebody has committed by the former name since
                 if not self._holds(entry, other):
-                    raise CommitFailedException(f"{database}.{name} and {database}.{new_name} were both changed") from taken
+                    raise CommitFailedException(
+                        f"{database}.{name} and {database}.{new_name} are one table, and others wrote by both names; delete from "
+                        "Glue the one whose rows may go, and no files"
+                    ) from taken
                 self._update_glue_table(database, new_name, _renamed(entry, new_name, {}), other["VersionId"])
         with suppress(NoSuchTableError):
             self.drop_table((database, name))
