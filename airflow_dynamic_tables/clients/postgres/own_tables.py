@@ -172,13 +172,13 @@ def kept_kind(database: OpenDatabase, table: TableName) -> str | None:
 
 
 def forget_commits(database: OpenDatabase, table: TableName) -> None:
-    """Forget all versions of a table that is gone."""
-    database.run(f"DELETE FROM {table.commits} WHERE table_name = {literal(table.table)}")
+    """Forget all versions of a table that is gone; what was given up before stays so."""
+    database.run(f"DELETE FROM {table.commits} WHERE {_versions_of(table)}")
 
 
 def rename_commits(database: OpenDatabase, table: TableName, renamed: TableName) -> None:
     """Keep the versions of a table, which has its new name already, in the same schema."""
     forget_commits(database, renamed)
-    names = f"SET table_name = {literal(renamed.table)} WHERE table_name = {literal(table.table)}"
+    names = f"SET table_name = {literal(renamed.table)} WHERE {_versions_of(table)}"
     database.run(f"UPDATE {table.commits} {names}")
     tie_commits(database, renamed)

@@ -222,3 +222,21 @@ def test_a_table_that_others_make_under_the_new_name_of_one_that_was_gone_is_the
         run(bench, "DROP TABLE other; CREATE TABLE other (ds text, n bigint)")
         catalog.drop_table(bench.path)
         run(bench, "INSERT INTO other VALUES ('10', 10)")
+
+
+@pytest.mark.parametrize("change", ["rename", "drop"])
+def test_what_was_given_up_does_not_land_after_its_table_is_gone(bench: JdbcBench, catalog: JdbcCatalog, change: str) -> None:
+    staged = bench.stage("t2")
+    result = bench.write(staged, {"1": [2]})
+    staged.fence()
+    with closing(catalog):
+        if change == "drop":
+            catalog.drop_table(bench.path)
+        else:
+            catalog.rename_table(bench.path, f"{table_of(bench).schema}.other")
+        with pytest.raises(CommitRejectedError, match="was given up meanwhile"):
+            bench.commit(staged, result)
+        assert not catalog.table_exists(bench.path)
+        catalog.create_table(bench.path, JDBC)
+        assert bench.refresh({"1": [3]}).number == 1
+        assert bench.rows() == {"1": [3]}
