@@ -16,9 +16,11 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 
 def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
-    """A file's partition as text, by the partition keys; ``None`` for null."""
+    """A file's partition as text, by the partition keys whose columns are still there; ``None`` for null."""
     values: dict[str, str | None] = {}
     for position, field in enumerate(spec.fields):
+        if schema.find_column_name(field.source_id) is None:
+            continue  # a former key, whose column another engine dropped
         kind = schema.find_field(field.source_id).field_type
         value = file.partition[position]
         values[key_of(field, schema)] = None if value is None else field.transform.to_human_string(kind, value)
@@ -27,7 +29,8 @@ def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, 
 
 def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: PartitionSet) -> bool:
     """Whether some rows of a file may be of the asked partitions and others not: the table had other keys as it was written."""
-    names = {field.name for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+    identities = (field for field in spec.fields if isinstance(field.transform, IdentityTransform))
+    names = {field.name for field in identities if schema.find_column_name(field.source_id) is not None}
     if asked.is_told_by(names):  # as of all files but those of other keys, of which there may be many
         return False
     values = partition(file, spec, schema)
@@ -37,7 +40,8 @@ def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: Partiti
 
 def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
     """What a catalog calls the partition keys: columns by their names, by what :func:`partition` calls them."""
-    fields = (field for field in spec.fields if not isinstance(field.transform, VoidTransform))
+    known = (field for field in spec.fields if schema.find_column_name(field.source_id) is not None)
+    fields = (field for field in known if not isinstance(field.transform, VoidTransform))
     return {
         (key := key_of(field, schema)): str(schema.find_column_name(field.source_id))
         if isinstance(field.transform, IdentityTransform)

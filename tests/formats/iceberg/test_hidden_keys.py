@@ -263,6 +263,21 @@ def test_a_file_of_other_keys_that_tells_enough_is_replaced(table: IcebergTable,
     assert [number for _, _, number, _ in rows_of(table)] == [9, 2]
 
 
+def test_a_table_is_read_whose_former_key_is_no_column_any_more(table: IcebergTable, catalog: SqlCatalog) -> None:
+    publish(table, [row(0, 1)], [row(0, 2, "FR")], keys=("country", "name"))
+    with physical(catalog).update_spec() as spec:
+        spec.remove_field("name")
+    with physical(catalog).update_schema() as schema:
+        schema.delete_column("name")
+    assert catalog.list_partitions(ObjectPath("sales", "t")) == [{"country": "DE"}, {"country": "FR"}]
+    content = table.read()
+    assert content.state is not None
+    assert sorted(content.state.partitions or ()) == ["country=DE", "country=FR"]
+    counted = table.count(PartitionSet.of([{"country": "DE"}]))
+    assert counted is not None
+    assert (counted.total, counted.replaced) == (2, 1)
+
+
 def test_no_column_takes_the_name_of_partitions(table: IcebergTable) -> None:
     columns = (*COLUMNS[:3], replace(COLUMNS[3], name="ts_day"))
     with pytest.raises(UnsupportedError, match=r"calls the partitions of day\(ts\) 'ts_day', which is a column"):
