@@ -37,7 +37,6 @@ from tests.support.faults.victims import (
     victim,
     when_leases_are_over,
 )
-from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
@@ -52,12 +51,6 @@ SHORT = {
 
 STATEMENTS = {'INSERT INTO "public"."_dynamic_tables"': "entry", 'INSERT INTO "public"."_dynamic_table_commits"': "record"}
 """Statements of the transaction that makes a table, before which something happens."""
-
-
-@pytest.fixture(scope="session")
-def sales_url(postgres: PostgresServer) -> str:
-    """A database that the sites share, one after the other."""
-    return postgres.create_database("sales")
 
 
 @pytest.fixture

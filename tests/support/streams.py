@@ -59,6 +59,7 @@ class StreamSite:
     more: str = ""
     sources: tuple[str, ...] = ("events",)
     format: str = "iceberg"
+    strategy: str = "stream"
 
     def open(self, clock: Callable[[], datetime] = utc_now) -> Workspace:
         """The workspace, as this process sees it."""
@@ -101,7 +102,7 @@ sources: {self.source or folders}
 dynamic_tables:
 - name: seen
   freshness: 2 seconds
-  continuous: {{strategy: stream}}
+  continuous: {{strategy: {self.strategy}}}
   format: {self.format}
   {self.more}
   query: |

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -180,14 +181,16 @@ def test_every_file_of_folders_in_folders_is_read_as_declared(
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("changes", "message"),
     [
-        ("format: parquet", "in one step; use format: iceberg"),
-        ("expectations: [{unique: [id]}]", "one batch at a time"),
-        ("expectations: [{row_count: {min: 1}}]", "batches of any size"),
+        ({"format": "parquet", "strategy": "auto"}, "in one step; use format: iceberg"),
+        ({"more": "expectations: [{unique: [id]}]"}, "one batch at a time"),
+        ({"more": "expectations: [{row_count: {min: 1}}]"}, "batches of any size"),
     ],
 )
-def test_what_a_stream_cannot_do_is_refused(site: StreamSite, workspace: Workspace, more: str, message: str) -> None:
-    stream = replace(site, more=more).streaming(workspace, lambda _: None, lambda: None)
+def test_what_a_stream_cannot_do_is_refused(
+    site: StreamSite, workspace: Workspace, changes: dict[str, Any], message: str
+) -> None:
+    stream = replace(site, **changes).streaming(workspace, lambda _: None, lambda: None)
     with pytest.raises(UnsupportedError, match=message):
         stream.turn(1)
