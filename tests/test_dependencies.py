@@ -24,6 +24,7 @@ BROUGHT_BY = {
     "pyarrow": "pyiceberg",
     "requests": "pyiceberg",
     "thrift": "pyiceberg",
+    "urllib3": "pyiceberg",
     "pydantic_core": "pydantic",
     "starlette": "fastapi",
 }
