@@ -168,7 +168,9 @@ class _Batches:
             self._worker.tell(self._question(batch))
             answer = self._worker.wait(lambda said: said.batch == batch and (said.is_done or said.plan is not None))
             if answer.is_done or answer.plan is None:
-                return  # the table has it
+                # The table has it; what Spark itself remembers from batch to batch comes of running all of it.
+                frame.write.format("noop").mode("overwrite").save()
+                return
             plan = RefreshPlan.from_json(self._worker.text(answer.plan))
             result = store(frame.sparkSession, plan, self._driver, frame)
             if late := self._driver.late_rows(self._query):

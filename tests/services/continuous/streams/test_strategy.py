@@ -116,6 +116,21 @@ def test_rows_that_come_twice_are_there_once(
     assert ids(workspace) == [1, 2, 3]
 
 
+def test_what_was_seen_is_remembered_when_spark_died_before_it_noted_a_batch_that_the_table_has(
+    site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
+) -> None:
+    told_apart = replace(site, watermark="watermark: {column: ts, delay: 1 minute, deduplicate: [id]}")
+    told_apart.arrive("1", (1, "00:00:01"), (2, "00:00:02"))
+    with closing(told_apart.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1, 2])
+    (checkpoint,) = site.home.glob("warehouse/lake/sales/*/_streams/*/checkpoint")
+    for noted in (*checkpoint.glob("commits/*"), *checkpoint.glob("offsets/[!0]*")):
+        noted.unlink()
+    told_apart.arrive("2", (2, "00:00:30"), (3, "00:00:31"))
+    with closing(told_apart.streaming(workspace, submit, lambda: None)) as stream:
+        turn_until(stream, lambda: ids(workspace) == [1, 2, 3])
+
+
 def test_distinct_rows_wait_for_the_watermark(
     site: StreamSite, workspace: Workspace, submit: Callable[[RefreshPlan], None]
 ) -> None:
