@@ -142,9 +142,11 @@ class JdbcTable(LakeTable):
         if version is not None and version != record.version.number:
             kept_version(self.versions(), version, self._path)
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: PostgreSQL keeps only the current rows.")
-        dated = {column.name for column in table.columns if column.spark in ("date", "timestamp")}
         with self._server.connected(self._database) as database:
             database.run("SET LOCAL DateStyle = ISO")
+            database.run(f"LOCK TABLE {table.name.quoted} IN ACCESS SHARE MODE")  # so that the columns stay what they are now
+            table = find(database, self._name) or table
+            dated = {column.name for column in table.columns if column.spark in ("date", "timestamp")}
             shown = ", ".join(f"{quote(name)}::text AS {quote(name)}" if name in dated else quote(name) for name in table.types)
             read = database.rows(f"SELECT {shown} FROM {table.name.quoted} LIMIT {int(rows)}")
         return [{name: _date(value) if name in dated else value for name, value in row._mapping.items()} for row in read]
