@@ -57,20 +57,22 @@ def default_names(path: Path | None) -> tuple[str, str]:
 
     :raises DefinitionError: with all mistakes of the file.
     """
-    if path is None:
-        return "default", DEFAULT_DATABASE
-    chosen = _chosen(read_entries(path))
-    return chosen.name, chosen.default_database or DEFAULT_DATABASE
+    return names_and_formats(path)[0]
 
 
-def formats_of_catalogs(path: Path | None) -> dict[str, CatalogFormats]:
-    """The formats that dynamic tables may have, by the catalog, as far as the file tells; connects to nothing.
+def names_and_formats(path: Path | None) -> tuple[tuple[str, str], dict[str, CatalogFormats]]:
+    """What the file tells definitions, read once; connects to nothing.
 
+    :return: as of :func:`default_names`, and the formats that dynamic tables may have, by the catalog, as far as it tells.
     :raises DefinitionError: with all mistakes of the file.
     """
-    entries = read_entries(path) if path is not None else []
+    if path is None:
+        return ("default", DEFAULT_DATABASE), {}
+    entries = read_entries(path)
+    chosen = _chosen(entries)
     known = ((entry.name, formats_in(entry.type)) for entry in entries)
-    return {name: formats for name, formats in known if formats is not None}
+    formats = {name: formats for name, formats in known if formats is not None}
+    return (chosen.name, chosen.default_database or DEFAULT_DATABASE), formats
 
 
 def read_entries(path: Path) -> list[CatalogEntry]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 
@@ -146,15 +147,11 @@ def rejoined(items: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Partition keys of a list in YAML, and where each stands: there ``[bucket(16, id)]`` has two items."""
     numbers = iter(range(len(items)))
     for number in numbers:
-        ends = range(number + 1, len(items) + 1)
-        end = next((end for end in ends if _is_closed("".join(items[number:end]))), number + 1)
+        depths = accumulate(item.count("(") - item.count(")") for item in items[number:])
+        end = next((end for end, depth in enumerate(depths, number + 1) if depth <= 0), number + 1)
         for _ in range(number + 1, end):
             next(numbers)
         yield number, ", ".join(items[number:end])
-
-
-def _is_closed(text: str) -> bool:
-    return text.count("(") <= text.count(")")
 
 
 def split_keys(text: str) -> Iterator[tuple[int, str]]:

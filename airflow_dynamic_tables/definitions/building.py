@@ -16,17 +16,18 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import ModeDecision, RefreshMode, decide
-from airflow_dynamic_tables.core.sinks.options import FORMATTER, concerns
+from airflow_dynamic_tables.core.sinks.options import concerns
 from airflow_dynamic_tables.core.streaming.source_options import is_ours, read_watermark
 from airflow_dynamic_tables.core.streaming.streams import EventTime
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, FORMATS, counted_formats
+from airflow_dynamic_tables.core.tables.dates import FORMATTER
+from airflow_dynamic_tables.core.tables.formats import FORMATS, counted_formats
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.expectations import build_expectations, build_row_counts
 from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry, Expansion
+from airflow_dynamic_tables.definitions.entries import Entry, Expansion, format_of
 from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
 
@@ -104,7 +105,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         partition_keys=declared.partition_keys,
         formatters=formatters(entry, declared),
         options=_options(entry, declared),
-        format=declared.format or defaults.format or DEFAULT_FORMAT,
+        format=format_of(entry, declared),
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
         skip_unchanged=_either(declared.skip_unchanged, defaults.skip_unchanged) is not False,
@@ -230,7 +231,7 @@ def _asset_of_uri(uri: str) -> AssetReference:
 def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     """Its own, and the defaults that concern it: a formatter does only if it has that partition key."""
     options = dict(declared.options)
-    table_format = declared.format or entry.defaults.format or DEFAULT_FORMAT
+    table_format = format_of(entry, declared)
     for option, value in entry.defaults.options.items():
         match = FORMATTER.fullmatch(option)
         if match["column"] in declared.partition_keys if match else concerns(option, table_format):

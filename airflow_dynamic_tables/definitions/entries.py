@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
-from airflow_dynamic_tables.core.tables.formats import VIEW, CatalogFormats
+from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, VIEW, CatalogFormats
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
@@ -99,6 +99,11 @@ class Entry:
     def mistake(self, key: str, message: str, *inner: str | int) -> Mistake:
         """A mistake in the value of one of the entry's keys."""
         return self.document.mistake((*self.location, key, *inner), message)
+
+
+def format_of(entry: Entry, declared: TableDeclaration) -> str:
+    """The format that a table has, by itself or by the defaults."""
+    return declared.format or entry.defaults.format or DEFAULT_FORMAT
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.sources import option_problem, path_problem
 from airflow_dynamic_tables.core.schedule.cron import cron_for
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.sinks.options import FORMATTER
 from airflow_dynamic_tables.core.streaming import source_options
 from airflow_dynamic_tables.core.streaming.watermarks import WholeBy
-from airflow_dynamic_tables.core.tables.dates import MissingDateFieldError, check_formatters
+from airflow_dynamic_tables.core.tables.dates import FORMATTER, MissingDateFieldError, check_formatters
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import formatter_problem
 from airflow_dynamic_tables.definitions.building import (

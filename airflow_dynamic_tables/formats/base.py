@@ -137,14 +137,13 @@ class LakeTable(ABC):
     """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
-    of a commit; then somebody has to say ``atomicity: none``. ``can_be_drafted`` is False when a table cannot be made by another
-    name than the one by which others will find it. One that ``makes_entries`` needs no other name: the first commit makes it
-    together with its entry in the catalog, see :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as
-    streams do. ``library`` in ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
+    of a commit; then somebody has to say ``atomicity: none``. One that ``makes_entries`` cannot be made by another name than the
+    one by which others will find it, and need not: the first commit makes it together with its entry in the catalog, see
+    :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as streams do. ``library`` in
+    ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
     """
 
     is_atomic: ClassVar[bool] = True
-    can_be_drafted: ClassVar[bool] = True
     makes_entries: ClassVar[bool] = False
     can_add: ClassVar[bool] = False
     library: ClassVar[str] = ""

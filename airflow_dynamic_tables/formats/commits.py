@@ -15,6 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_delay
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
+from airflow_dynamic_tables.core.tables.formats import streamed_formats
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Rebuild
@@ -146,7 +147,8 @@ def check_result(request: CommitRequest, token: str, stage: str, *, can_add: boo
     """
     result = request.result
     if request.position is not None and not can_add:
-        raise UnsupportedError("Batches of a stream add rows in one step, which this format cannot; use format iceberg or delta.")
+        fitting = " or ".join(streamed_formats())
+        raise UnsupportedError(f"Batches of a stream add rows in one step, which this format cannot; use format {fitting}.")
     if result.token != token:
         raise StageRejectedError(f"The result is of token {shown(result.token)}, not of {token}.")
     if request.partitions.is_empty:

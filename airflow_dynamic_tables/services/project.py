@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_dynamic_tables.catalog.file import formats_of_catalogs
+from airflow_dynamic_tables.catalog.file import names_and_formats
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
@@ -21,7 +21,6 @@ from airflow_dynamic_tables.definitions.loader import (
 )
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.names import names_scope
 from airflow_dynamic_tables.services.settings import allowed_in, chosen_catalogs_file, find_catalogs_file, threshold_in
 
 
@@ -94,8 +93,8 @@ def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: F
     :raises ConfigurationError: when the environment says what cannot be understood.
     :raises DefinitionError: when the catalogs file is wrong.
     """
-    catalogs = formats_of_catalogs(chosen_catalogs_file(environ, beside))
-    return Conventions(names_scope(environ, beside), allowed_in(environ), threshold, catalogs)
+    scope, formats = names_and_formats(chosen_catalogs_file(environ, beside))
+    return Conventions(scope, allowed_in(environ), threshold, formats)
 
 
 def _places(named: str | None, environ: Mapping[str, str]) -> Iterator[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -17,10 +16,11 @@ from airflow_dynamic_tables.exceptions import TableAlreadyExistsError
 from airflow_dynamic_tables.services.creating.wanted import Created, Outcome
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.faults.test_created_tables import CURES, NEXT, STRUCK, create
+from tests.faults.test_kills import kill
 from tests.support.benches.iceberg import glue_properties
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content
-from tests.support.faults.victims import KILL, PREFIX, REVENUE, STOP, Attempt, Site, start, sweep, victim, when_leases_are_over
+from tests.support.faults.victims import PREFIX, REVENUE, STOP, Attempt, Site, start, sweep, victim, when_leases_are_over
 from tests.support.object_store import running_object_store
 
 DECIDES, SHOWS, TIDIES = "UpdateTable", "CreateTable", "DeleteTable"
@@ -67,10 +67,7 @@ def create_in_steps(site: Site, attempt: Attempt) -> Created:
 def test_killed_at(site: Site, fault_report: FaultReport, point: str, cure: str) -> None:
     is_seen = point in (TIDIES, "published")
     lands = is_seen or point == SHOWS  # which the next one does
-    killed = victim(point, KILL, create_in_steps, site, STRUCK).process
-    killed.join(300)
-    assert killed.exitcode == -signal.SIGKILL, f"it was not killed at {point}, but ended with {killed.exitcode}"
-    fault_report.injected("kill -9")
+    kill(fault_report, point, create_in_steps, site, STRUCK)
     with site.open() as workspace:
         assert content(workspace) == (STRUCK.days if is_seen else {})
         if cure == "sweep":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import signal
 import sys
 from itertools import cycle, product
 from pathlib import Path
@@ -20,28 +17,16 @@ from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.creating.running import create_table_as
-from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
+from airflow_dynamic_tables.services.creating.wanted import Created, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
-from tests.faults.test_created_tables import CURES, NEXT, STRUCK
+from tests.faults.test_created_tables import AFTER, BASE, CURES, Way, kill_and_cure, race, wake_too_late
 from tests.support.faults.report import FaultReport
-from tests.support.faults.truth import content, versions
-from tests.support.faults.victims import (
-    KILL,
-    PREFIX,
-    REVENUE,
-    STOP,
-    Attempt,
-    Site,
-    start,
-    sweep,
-    victim,
-    when_leases_are_over,
-)
+from tests.support.faults.truth import versions
+from tests.support.faults.victims import PREFIX, REVENUE, Attempt, Site
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.parametrize("site", ["jdbc"], indirect=True)]
 
 BEFORE = ("begin", "opened", "planned", "writing", "result", "commit", "publishing", "entry", "rename", "record", "ending")
-AFTER = ("published", "completed")
 
 SHORT = {
     True: ("opened", "writing", "publishing", "rename", "ending", "published"),
@@ -51,18 +36,6 @@ SHORT = {
 
 STATEMENTS = {'INSERT INTO "public"."_dynamic_tables"': "entry", 'INSERT INTO "public"."_dynamic_table_commits"': "record"}
 """Statements of the transaction that makes a table, before which something happens."""
-
-
-@pytest.fixture
-def site(tmp_path: Path, empty_state: Path, sales_url: str) -> Site:
-    """Refreshes of tables in an empty database of a server."""
-    with psycopg.connect(sales_url) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
-    catalogs = tmp_path / "catalogs.yaml"
-    catalogs.write_text(json.dumps({"catalogs": [{"name": "lake", "type": "jdbc", "connection-params": {"url": sales_url}}]}))
-    state = shutil.copy(empty_state, tmp_path / "state.db")
-    return Site(tmp_path, f"sqlite:///{state}", catalogs=catalogs, format="jdbc")
 
 
 def create(site: Site, attempt: Attempt, purpose: Purpose = Purpose.CREATE_OR_REPLACE) -> Created:
@@ -123,28 +96,10 @@ def _matrix() -> list[object]:
 @pytest.mark.parametrize(("new", "point", "cure"), _matrix())
 def test_killed_at(site: Site, sales_url: str, fault_report: FaultReport, new: bool, point: str, cure: str) -> None:
     if not new:
-        create(site, Attempt("base", {"1": [1], "2": [2]}))
+        create(site, BASE)
         with psycopg.connect(sales_url) as connection:
             connection.execute("GRANT SELECT ON revenue TO PUBLIC")
-    old = {} if new else {"1": [1], "2": [2]}
-    seen = STRUCK.days if point in AFTER else old
-    killed = victim(point, KILL, create, site, STRUCK).process
-    killed.join(300)
-    assert killed.exitcode == -signal.SIGKILL, f"it was not killed at {point}, but ended with {killed.exitcode}"
-    fault_report.injected("kill -9")
-    with site.open() as workspace:
-        assert content(workspace) == seen
-        assert workspace.catalog("lake").table_exists(REVENUE.path) == bool(seen)
-        if cure == "sweep":
-            sweep(site)
-            check_nothing_is_left(site, workspace, sales_url)
-            assert content(workspace) == seen
-        owner = "somebody else" if cure == "other owner" else STRUCK.owner
-        made = create(site, Attempt("next", NEXT.days, owner))
-        assert made.outcome is (Outcome.REPLACED if seen else Outcome.CREATED)
-        assert content(workspace) == NEXT.days
-        sweep(site)
-        check_nothing_is_left(site, workspace, sales_url)
+    kill_and_cure(SERVER_TABLES, site, fault_report, new, point, cure)
     if not new:
         with psycopg.connect(sales_url) as connection:
             granted = connection.execute("SELECT has_table_privilege('public', 'revenue', 'SELECT')").fetchone()
@@ -152,41 +107,19 @@ def test_killed_at(site: Site, sales_url: str, fault_report: FaultReport, new: b
 
 
 @pytest.mark.parametrize("point", ["planned", "publishing"])
-def test_a_creator_that_wakes_up_too_late_makes_nothing(
-    site: Site, sales_url: str, fault_report: FaultReport, point: str
-) -> None:
-    """It is stopped until its lease is over and somebody else has made the table."""
-    sleeper = victim(point, STOP, create, site, STRUCK)
-    sleeper.wait_until_stopped()
-    fault_report.injected("stopped")
-    sweep(site, when_leases_are_over)
-    create(site, NEXT)
-    sleeper.wake()
-    made, error = sleeper.answer()
-    assert made is None
-    assert error is not None
-    with site.open() as workspace:
-        assert content(workspace) == NEXT.days
-        sweep(site)
-        check_nothing_is_left(site, workspace, sales_url)
+def test_a_creator_that_wakes_up_too_late_makes_nothing(site: Site, fault_report: FaultReport, point: str) -> None:
+    wake_too_late(SERVER_TABLES, site, fault_report, point)
 
 
-def test_of_many_creators_at_once_one_wins_and_the_others_are_told(site: Site, sales_url: str) -> None:
-    attempts = [Attempt(f"t{number}", {str(number): [number]}, f"owner {number}") for number in range(4)]
-    answers = [child.answer() for child in [start(create, site, attempt, Purpose.CREATE) for attempt in attempts]]
-    (winner,) = [made for made, _ in answers if made is not None]
-    told = ("ConflictError: lake.sales.revenue is being created by", "TableAlreadyExistsError: ")
-    assert all(error.startswith(told) for made, error in answers if made is None and error is not None)
-    with site.open() as workspace:
-        assert content(workspace) == next(attempt.days for attempt in attempts if attempt.token == winner.token)
-        sweep(site)
-        check_nothing_is_left(site, workspace, sales_url)
+def test_of_many_creators_at_once_one_wins_and_the_others_are_told(site: Site) -> None:
+    race(SERVER_TABLES, site)
 
 
-def check_nothing_is_left(site: Site, workspace: Workspace, url: str) -> None:
+def check_nothing_is_left(site: Site, workspace: Workspace) -> None:
     """Nobody is at work any more: server, catalog, ledger and disk know of the table, or of nothing."""
+    assert site.tables_url is not None
     exists = workspace.catalog("lake").table_exists(REVENUE.path)
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(site.tables_url) as connection:
         tables = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace")
         assert {name for (name,) in tables} - {"_dynamic_tables", "_dynamic_table_commits"} == ({"revenue"} if exists else set())
         if exists:
@@ -196,3 +129,6 @@ def check_nothing_is_left(site: Site, workspace: Workspace, url: str) -> None:
     assert {token for token, state in stages.items() if state is StageState.COMMITTED} == landed
     assert set(stages.values()) <= {StageState.COMMITTED, StageState.ABORTED}
     assert [path for path in site.home.glob("warehouse/**/_stages/*") if path.is_dir()] == []
+
+
+SERVER_TABLES = Way(create, check_nothing_is_left)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import signal
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import cycle, product
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.creating.running import create_table_as
 from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, QueryPlace, WantedTable
 from airflow_dynamic_tables.services.workspace import Workspace
+from tests.faults.test_kills import kill
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content, versions
-from tests.support.faults.victims import KILL, REVENUE, STOP, Attempt, Site, start, sweep, victim, when_leases_are_over
+from tests.support.faults.victims import REVENUE, STOP, Attempt, Site, start, sweep, victim, when_leases_are_over
 
 _ICEBERG = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
 on_iceberg = pytest.mark.parametrize("site", _ICEBERG, indirect=True)
@@ -30,8 +32,17 @@ REPLACING = ("planned", "swap", "landed")
 
 AFTER = ("published", "completed")
 CURES = ("retry", "other owner", "sweep")
+BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10, 11], "3": [3]})
 NEXT = Attempt("next", {"3": [30]})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How tables are made somewhere, and what fails when something is left though nobody is at work any more."""
+
+    create: Callable[..., Created]
+    check_nothing_is_left: Callable[[Site, Workspace], None]
 
 
 def create(site: Site, attempt: Attempt, purpose: Purpose = Purpose.CREATE_OR_REPLACE) -> Created:
@@ -83,27 +94,29 @@ def test_a_delta_table_killed_at(site: Site, fault_report: FaultReport, new: boo
 def killed_at(site: Site, fault_report: FaultReport, new: bool, point: str, cure: str) -> None:
     """Kill a creator at a point, of a new table or of one that is replaced, and cure what is left of it."""
     if not new:
-        create(site, Attempt("base", {"1": [1], "2": [2]}))
-    old = {} if new else {"1": [1], "2": [2]}
+        create(site, BASE)
+    kill_and_cure(CATALOG_TABLES, site, fault_report, new, point, cure)
+
+
+def kill_and_cure(way: Way, site: Site, fault_report: FaultReport, new: bool, point: str, cure: str) -> None:
+    """As of :func:`killed_at`; the table that is replaced is there."""
+    old = {} if new else BASE.days
     has_landed = point in AFTER or (point == "landed" and not new)
     seen = STRUCK.days if has_landed else old
-    killed = victim(point, KILL, create, site, STRUCK).process
-    killed.join(300)
-    assert killed.exitcode == -signal.SIGKILL, f"it was not killed at {point}, but ended with {killed.exitcode}"
-    fault_report.injected("kill -9")
+    kill(fault_report, point, way.create, site, STRUCK)
     with site.open() as workspace:
         assert content(workspace) == seen
         assert workspace.catalog("lake").table_exists(REVENUE.path) == bool(seen)
         if cure == "sweep":
             sweep(site)
-            check_nothing_is_left(site, workspace)
+            way.check_nothing_is_left(site, workspace)
             assert content(workspace) == seen
         owner = "somebody else" if cure == "other owner" else STRUCK.owner
-        made = create(site, Attempt("next", NEXT.days, owner))
+        made = way.create(site, Attempt("next", NEXT.days, owner))
         assert made.outcome is (Outcome.REPLACED if seen else Outcome.CREATED)
         assert content(workspace) == NEXT.days
         sweep(site)
-        check_nothing_is_left(site, workspace)
+        way.check_nothing_is_left(site, workspace)
 
 
 @on_all
@@ -111,10 +124,7 @@ def killed_at(site: Site, fault_report: FaultReport, new: bool, point: str, cure
 @pytest.mark.parametrize("left_at", ["planned", "naming"])
 def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at: str, point: str) -> None:
     for where, target, arguments in ((left_at, create, (site, STRUCK)), (point, sweep, (site,))):
-        killed = victim(where, KILL, target, *arguments).process
-        killed.join(300)
-        assert killed.exitcode == -signal.SIGKILL
-        fault_report.injected("kill -9")
+        kill(fault_report, where, target, *arguments)
     sweep(site)
     with site.open() as workspace:
         assert not workspace.catalog("lake").table_exists(REVENUE.path)
@@ -126,12 +136,16 @@ def test_killed_while_cleaning_up(site: Site, fault_report: FaultReport, left_at
     "point", [*(pytest.param(point, marks=pytest.mark.long) for point in ("opened", "commit")), "planned", "publishing", "naming"]
 )
 def test_a_creator_that_wakes_up_too_late_makes_nothing(site: Site, fault_report: FaultReport, point: str) -> None:
-    """It is stopped until its lease is over and somebody else has made the table, or nobody."""
-    sleeper = victim(point, STOP, create, site, STRUCK)
+    wake_too_late(CATALOG_TABLES, site, fault_report, point)
+
+
+def wake_too_late(way: Way, site: Site, fault_report: FaultReport, point: str) -> None:
+    """Stop a creator until its lease is over and somebody else has made the table."""
+    sleeper = victim(point, STOP, way.create, site, STRUCK)
     sleeper.wait_until_stopped()
     fault_report.injected("stopped")
     sweep(site, when_leases_are_over)
-    create(site, NEXT)
+    way.create(site, NEXT)
     sleeper.wake()
     made, error = sleeper.answer()
     assert made is None
@@ -139,13 +153,18 @@ def test_a_creator_that_wakes_up_too_late_makes_nothing(site: Site, fault_report
     with site.open() as workspace:
         assert content(workspace) == NEXT.days
         sweep(site)
-        check_nothing_is_left(site, workspace)
+        way.check_nothing_is_left(site, workspace)
 
 
 @on_all
 def test_of_many_creators_at_once_one_wins_and_the_others_are_told(site: Site) -> None:
+    race(CATALOG_TABLES, site)
+
+
+def race(way: Way, site: Site) -> None:
+    """Let creators of one table run at once."""
     attempts = [Attempt(f"t{number}", {str(number): [number]}, f"owner {number}") for number in range(4)]
-    children = [start(create, site, attempt, Purpose.CREATE) for attempt in attempts]
+    children = [start(way.create, site, attempt, Purpose.CREATE) for attempt in attempts]
     answers = [child.answer() for child in children]
     (winner,) = [made for made, _ in answers if made is not None]
     errors = [error for made, error in answers if made is None]
@@ -156,7 +175,7 @@ def test_of_many_creators_at_once_one_wins_and_the_others_are_told(site: Site) -
     with site.open() as workspace:
         assert content(workspace) == next(attempt.days for attempt in attempts if attempt.token == winner.token)
         sweep(site)
-        check_nothing_is_left(site, workspace)
+        way.check_nothing_is_left(site, workspace)
 
 
 def check_nothing_is_left(site: Site, workspace: Workspace) -> None:
@@ -170,3 +189,6 @@ def check_nothing_is_left(site: Site, workspace: Workspace) -> None:
     stages = {stage.token: stage.state for stage in workspace.ledger.list_stages(states=tuple(StageState))}
     assert {token for token, state in stages.items() if state is StageState.COMMITTED} == landed
     assert set(stages.values()) <= {StageState.COMMITTED, StageState.ABORTED}
+
+
+CATALOG_TABLES = Way(create, check_nothing_is_left)

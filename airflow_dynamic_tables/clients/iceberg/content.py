@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
@@ -18,9 +18,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, str | None]:
     """A file's partition as text, by the partition keys whose columns are still there; ``None`` for null."""
     values: dict[str, str | None] = {}
-    for position, field in enumerate(spec.fields):
-        if schema.find_column_name(field.source_id) is None:
-            continue  # a former key, whose column another engine dropped
+    for position, field in _fields(spec, schema):
         kind = schema.find_field(field.source_id).field_type
         value = file.partition[position]
         values[key_of(field, schema)] = None if value is None else field.transform.to_human_string(kind, value)
@@ -29,8 +27,7 @@ def partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, 
 
 def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: PartitionSet) -> bool:
     """Whether some rows of a file may be of the asked partitions and others not: the table had other keys as it was written."""
-    identities = (field for field in spec.fields if isinstance(field.transform, IdentityTransform))
-    names = {field.name for field in identities if schema.find_column_name(field.source_id) is not None}
+    names = {field.name for _, field in _fields(spec, schema) if isinstance(field.transform, IdentityTransform)}
     if asked.is_told_by(names):  # as of all files but those of other keys, of which there may be many
         return False
     values = partition(file, spec, schema)
@@ -40,14 +37,20 @@ def is_split(file: DataFile, spec: PartitionSpec, schema: Schema, asked: Partiti
 
 def key_columns(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
     """What a catalog calls the partition keys: columns by their names, by what :func:`partition` calls them."""
-    known = (field for field in spec.fields if schema.find_column_name(field.source_id) is not None)
-    fields = (field for field in known if not isinstance(field.transform, VoidTransform))
+    fields = (field for _, field in _fields(spec, schema) if not isinstance(field.transform, VoidTransform))
     return {
         (key := key_of(field, schema)): str(schema.find_column_name(field.source_id))
         if isinstance(field.transform, IdentityTransform)
         else key
         for field in fields
     }
+
+
+def _fields(spec: PartitionSpec, schema: Schema) -> Iterator[tuple[int, PartitionField]]:
+    """The partition fields, each with its place, but for former keys whose columns another engine dropped."""
+    for position, field in enumerate(spec.fields):
+        if schema.find_column_name(field.source_id) is not None:
+            yield position, field
 
 
 def has_delete_files(table: Table) -> bool:

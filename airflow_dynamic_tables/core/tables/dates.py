@@ -12,6 +12,9 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_shown, on_the_wall
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet, describe
 
+FORMATTER = re.compile(r"partition\.fields\.(?P<column>.+)\.(?:date-formatter|time-formatter)")
+"""Options of a table that say how a partition key is named by time."""
+
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _FIELDS = "yMdHms"
 """Letters of the fields of a time, coarse ones first."""

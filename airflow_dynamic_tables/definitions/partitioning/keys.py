@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.partitioning import rejoined
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry
+from airflow_dynamic_tables.definitions.entries import Entry, format_of
 from airflow_dynamic_tables.definitions.partitioning.problems import key_problems, output_problems
-from airflow_dynamic_tables.definitions.placing.formats import format_of
 from airflow_dynamic_tables.definitions.queries.text import Analysis
 
 

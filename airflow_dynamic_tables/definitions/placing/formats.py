@@ -1,4 +1,4 @@
-"""The format of one table, and whether its catalog can hold it and its stream add to it."""
+"""Whether the catalog of one table can hold its format, and its stream add to it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from collections.abc import Iterator
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, streamed_formats
+from airflow_dynamic_tables.core.tables.formats import streamed_formats
 from airflow_dynamic_tables.definitions.building import mode_decision
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry
-
-
-def format_of(entry: Entry, declared: TableDeclaration) -> str:
-    """The format that a table has, by itself or by the defaults."""
-    return declared.format or entry.defaults.format or DEFAULT_FORMAT
+from airflow_dynamic_tables.definitions.entries import Entry, format_of
 
 
 def misplaced(entry: Entry, declared: TableDeclaration) -> str | None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.sinks import options as sink_options
+from airflow_dynamic_tables.core.sinks.options import OPTIONS, option_problems
 from airflow_dynamic_tables.core.streaming.partition_commit import OPTIONS as COMMIT_OPTIONS
 from airflow_dynamic_tables.core.streaming.partition_commit import commit_problems
 from airflow_dynamic_tables.definitions.building import formatters, mode_decision
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.entries import Entry
-from airflow_dynamic_tables.definitions.placing.formats import format_of
+from airflow_dynamic_tables.definitions.entries import Entry, format_of
+from airflow_dynamic_tables.definitions.placing.foreign import foreign_problems
 
 
 def option_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: bool) -> Iterator[Mistake]:
@@ -24,11 +24,8 @@ def option_mistakes(entry: Entry, declared: TableDeclaration, has_watermark: boo
     is_continuous = not sound or mode_decision(entry, declared).mode is RefreshMode.CONTINUOUS
     table_format = format_of(entry, declared)
     problems = commit_problems(declared.options, is_continuous, bool(formatters(entry, declared)), has_watermark, table_format)
-    others = (
-        *sink_options.option_problems(declared.options, table_format),
-        *sink_options.foreign_problems(declared.options, table_format),
-    )
+    others = (*option_problems(declared.options, table_format), *foreign_problems(declared.options, table_format))
     for option, problem in (*problems, *others):
-        unknown = option not in (*COMMIT_OPTIONS, *sink_options.OPTIONS)
+        unknown = option not in (*COMMIT_OPTIONS, *OPTIONS)
         place = (*entry.location, "options", option)
         yield entry.document.key_mistake(place, problem) if unknown else entry.mistake("options", problem, option)

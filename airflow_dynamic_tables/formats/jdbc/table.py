@@ -36,7 +36,6 @@ class JdbcTable(LakeTable):
     :raises UnsupportedError: when no table can have that name.
     """
 
-    can_be_drafted = False
     makes_entries = True
 
     def __init__(self, store: PostgresStore, path: ObjectPath, file_format: str) -> None:  # noqa: ARG002 - it has no files

@@ -83,7 +83,7 @@ def _check_one_step(wanted: WantedTable, catalog: ReadableWritableCatalog, table
 
     :raises UnsupportedError: when the catalog cannot make it in one step.
     """
-    if not (table.makes_entries or (table.is_atomic and table.can_be_drafted and catalog.publishes_drafts)):
+    if not (table.makes_entries or (table.is_atomic and catalog.publishes_drafts)):
         raise UnsupportedError(
             f"{wanted.identifier}: catalog {wanted.identifier.catalog} cannot make a table of {table_format} files in one "
             f"step, and nobody may see a part of it; use {DEFAULT_FORMAT}"

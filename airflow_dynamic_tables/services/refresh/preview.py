@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
-from airflow_dynamic_tables.core.sinks.options import is_known
 from airflow_dynamic_tables.core.streaming.partition_commit import PREFIX as COMMIT
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.placing.foreign import is_known
 from airflow_dynamic_tables.definitions.queries.text import variation
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
 

@@ -94,16 +94,18 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
                 names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
         except (CatalogError, ConfigurationError) as error:
             listing.problems[catalog_name] = error
+    statuses: dict[TableIdentifier, TableStatus] = {}
     for name in sorted(names):
-        if name.catalog not in listing.problems:
-            try:
-                seen = _Seen(name, _entry(workspace, name), definitions.get(name))
-                listing.tables.append(_looked_at(seen, workspace, defined=name in definitions or others))
-            except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
-                listing.problems[str(name)] = error
-            else:
-                continue
-        listing.tables += overview(workspace, {name: None}, definitions, complete=complete)
+        if name.catalog in listing.problems:
+            continue
+        try:
+            seen = _Seen(name, _entry(workspace, name), definitions.get(name))
+            statuses[name] = _looked_at(seen, workspace, defined=name in definitions or others)
+        except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
+            listing.problems[str(name)] = error
+    if hidden := dict.fromkeys(names - statuses.keys()):
+        statuses |= zip(hidden, overview(workspace, hidden, definitions, complete=complete), strict=True)
+    listing.tables = [statuses[name] for name in sorted(names)]
     return listing
 
 

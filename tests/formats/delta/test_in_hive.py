@@ -14,7 +14,7 @@ from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import CommitRejectedError
-from tests.support.benches.delta import delta_bench
+from tests.support.benches.delta import delta_bench, root
 from tests.support.benches.staging import Bench
 from tests.support.metastore import HiveMetastore
 from tests.support.spark import PlainSpark
@@ -56,7 +56,7 @@ def test_a_table_that_others_rename_keeps_its_versions_and_one_that_they_drop_it
 ) -> None:
     bench.refresh({"1": [1]})
     database, name = bench.path.database, bench.path.name
-    folder = Path((bench.table.folder() or "").removeprefix("file:"))
+    folder = root(bench)
     staged = bench.stage("late")
     result = bench.write(staged, {"1": [2]})
     renamed = metastore.call("get_table", database, name)
@@ -74,4 +74,4 @@ def test_a_table_that_others_rename_keeps_its_versions_and_one_that_they_drop_it
     bench.is_registered = False
     assert bench.refresh({"1": [4]}).number == 1
     assert bench.rows() == {"1": [4]}
-    assert Path((bench.table.folder() or "").removeprefix("file:")) != folder
+    assert root(bench) != folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_dynamic_tables.clients.delta.log import DeltaLog
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.delta.entries import KEEPS_TOKENS
+from tests.support.benches.delta import root
 from tests.support.benches.staging import NOON, Bench
 from tests.support.delta_tables import commit_file, replay, require, rewrite, write_checkpoint_in_text
 
 DAY = timedelta(days=1)
-
-
-def root(bench: Bench) -> Path:
-    return Path((bench.table.folder() or "").removeprefix("file://"))
 
 
 def rows(bench: Bench) -> list[int]:

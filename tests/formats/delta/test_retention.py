@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,17 +16,13 @@ from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Rete
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConfigurationError
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION
 from airflow_dynamic_tables.formats.delta.retention import CHECKPOINT_AFTER
+from tests.support.benches.delta import root
 from tests.support.benches.staging import Bench
 from tests.support.delta_tables import commit_file
 
 DAY = timedelta(days=1)
 LATER = 30 * DAY
 TWO = Retention(versions_to_keep=2, version_max_age=7 * DAY)
-
-
-def root(bench: Bench) -> Path:
-    """The folder of the table."""
-    return Path((bench.table.folder() or "").removeprefix("file://"))
 
 
 def expire(bench: Bench, retention: Retention = TWO, after: timedelta = LATER) -> int:

@@ -6,7 +6,6 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -26,25 +25,20 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
     VersionNotFoundError,
 )
+from tests.support.benches.delta import root
 from tests.support.benches.staging import COLUMNS, NOON, Bench
 from tests.support.delta_tables import commit_file, rewrite
 
 
-def folder(bench: Bench) -> Path:
-    location = bench.table.folder()
-    assert location is not None
-    return Path(location.removeprefix("file://"))
-
-
 def by_delta_rs(bench: Bench, version: int | None = None) -> list[tuple[str | None, int]]:
     """The rows as delta-rs reads them."""
-    rows = DeltaTable(folder(bench), version=version).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(root(bench), version=version).to_pyarrow_table().to_pylist()
     return sorted(((row["ds"], row["n"]) for row in rows), key=str)
 
 
 def append(bench: Bench, day: str, n: int) -> None:
     """What another engine adds."""
-    write_deltalake(folder(bench), pa.table({"ds": [day], "n": [n]}), mode="append")
+    write_deltalake(root(bench), pa.table({"ds": [day], "n": [n]}), mode="append")
 
 
 def test_others_read_every_version(bench: Bench) -> None:
@@ -53,7 +47,7 @@ def test_others_read_every_version(bench: Bench) -> None:
     bench.refresh({}, "a b/=%ü")
     assert by_delta_rs(bench) == [("1", 10)]
     assert [by_delta_rs(bench, version) for version in (0, 1)] == [[("1", 1), ("a b/=%ü", 2)], [("1", 10), ("a b/=%ü", 2)]]
-    table = DeltaTable(folder(bench))
+    table = DeltaTable(root(bench))
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
     assert [entry["operation"] for entry in table.history()] == ["WRITE"] * 3
     assert table.metadata().description == "how much"
@@ -72,7 +66,7 @@ def test_the_log_says_what_readers_leave_files_out_by(bench: Bench) -> None:
 
 
 def entry(bench: Bench, version: int) -> list[dict[str, dict[str, str]]]:
-    return [json.loads(line) for line in commit_file(folder(bench), version).read_text().splitlines()]
+    return [json.loads(line) for line in commit_file(root(bench), version).read_text().splitlines()]
 
 
 @pytest.mark.parametrize("planned", [(), ("1",)], ids=["all", "a partition"])
@@ -93,7 +87,7 @@ def test_rows_that_somebody_adds_before_the_commit_are_replaced_as_planned(bench
 def test_what_somebody_planned_on_the_table_before_a_commit_is_told_of_it(bench: Bench) -> None:
     """To delta-rs a commit of ours is one like any other, and its own conflicts are found."""
     bench.refresh({"1": [1]})
-    before = DeltaTable(folder(bench))
+    before = DeltaTable(root(bench))
     bench.refresh({"1": [10]}, "1")
     with pytest.raises(CommitFailedError, match="concurrent transaction deleted data"):
         write_deltalake(before, pa.table({"ds": ["9"], "n": [9]}), mode="append")
@@ -104,7 +98,7 @@ def test_what_somebody_planned_on_the_table_before_a_commit_is_told_of_it(bench:
 def test_what_others_do_to_the_files_is_no_version(bench: Bench) -> None:
     bench.scatter({"1": [1, 2, 3]})
     current = bench.table.current()
-    table = DeltaTable(folder(bench))
+    table = DeltaTable(root(bench))
     table.optimize.compact()
     table.create_checkpoint()
     assert (bench.table.current(), bench.rows()) == (current, {"1": [1, 2, 3]})
@@ -116,7 +110,7 @@ def test_what_others_do_to_the_files_is_no_version(bench: Bench) -> None:
 def test_after_a_restore_of_others_the_table_is_where_it_was(bench: Bench) -> None:
     first = bench.refresh({"1": [1]}, at=NOON)
     bench.refresh({"1": [2]}, at=NOON + timedelta(days=1))
-    DeltaTable(folder(bench)).restore(0)
+    DeltaTable(root(bench)).restore(0)
     assert bench.table.current() == first
     assert bench.rows() == {"1": [1]}
     again = bench.refresh({"1": [3]}, at=NOON + timedelta(hours=1))
@@ -127,7 +121,7 @@ def test_a_vacuum_leaves_what_is_staged(bench: Bench) -> None:
     bench.refresh({"1": [1]})
     staged = bench.stage("t2", "1")
     result = bench.write(staged, {"1": [2]})
-    DeltaTable(folder(bench)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(root(bench)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     bench.commit(staged, result)
     assert by_delta_rs(bench) == [("1", 2)]
 
@@ -136,7 +130,7 @@ def test_a_version_whose_files_are_gone_is_not_restored(bench: Bench) -> None:
     bench.refresh({"1": [1]})
     bench.refresh({"1": [2]})
     (added,) = (action["add"] for action in entry(bench, 0) if "add" in action)
-    (folder(bench) / added["path"]).unlink()
+    (root(bench) / added["path"]).unlink()
     with pytest.raises(VersionNotFoundError, match="was deleted, maybe by another engine's VACUUM"):
         bench.stage("back").restore(1, lambda: None)
     assert by_delta_rs(bench) == [("1", 2)]
@@ -145,8 +139,8 @@ def test_a_version_whose_files_are_gone_is_not_restored(bench: Bench) -> None:
 def test_a_version_is_known_after_its_entry_is_gone(bench: Bench) -> None:
     version = bench.refresh({"1": [1]})
     append(bench, "2", 2)
-    DeltaTable(folder(bench)).create_checkpoint()
-    commit_file(folder(bench), 0).unlink()
+    DeltaTable(root(bench)).create_checkpoint()
+    commit_file(root(bench), 0).unlink()
     known = bench.table.current()
     assert known is not None
     assert (known.number, known.data_timestamp) == (1, NOON)
@@ -170,12 +164,12 @@ def test_a_table_with_what_nobody_here_knows_is_refused_before_anything_is_stage
     bench.refresh({"1": [1]})
     staged = bench.stage("t2")
     result = bench.write(staged, {"1": [2]})
-    rewrite(folder(bench), 0, lambda action: action.get("metaData", {}).get("configuration", {}).update({name: "true"}))
+    rewrite(root(bench), 0, lambda action: action.get("metaData", {}).get("configuration", {}).update({name: "true"}))
     with pytest.raises(UnsupportedError, match=f"{REFUSED[name]}.*, so nobody here may replace its rows; take that off"):
         bench.stage("t3").begin()
     with pytest.raises(UnsupportedError, match="nobody here may replace its rows"):
         bench.commit(staged, result)
-    assert len(DeltaTable(folder(bench)).history()) == 1
+    assert len(DeltaTable(root(bench)).history()) == 1
 
 
 def test_a_feature_that_is_not_known_is_refused(bench: Bench) -> None:
@@ -189,7 +183,7 @@ def test_a_feature_that_is_not_known_is_refused(bench: Bench) -> None:
                 "writerFeatures": ["domainMetadata", "rowTracking"],
             }
 
-    rewrite(folder(bench), 0, tracked)
+    rewrite(root(bench), 0, tracked)
     with pytest.raises(UnsupportedError, match="has the feature domainMetadata"):
         bench.stage("t2").begin()
 
@@ -229,7 +223,7 @@ def test_every_type_comes_back_and_others_know_it(bench: Bench) -> None:
     layout = bench.table.layout()
     assert layout is not None
     assert layout.columns == columns
-    protocol = DeltaTable(folder(bench)).protocol()
+    protocol = DeltaTable(root(bench)).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (3, ["timestampNtz"])
 
 
@@ -238,7 +232,7 @@ def test_the_first_time_without_zone_is_told_to_readers(bench: Bench) -> None:
     staged = bench.stage("t2")
     wider = (*COLUMNS, Column("at", "timestamp_ntz"))
     bench.commit(staged, RefreshResult("t2", "job", 0, (), wider))
-    protocol = DeltaTable(folder(bench)).protocol()
+    protocol = DeltaTable(root(bench)).protocol()
     assert protocol.reader_features == ["timestampNtz"]
     assert set(protocol.writer_features or ()) == {"appendOnly", "invariants", "timestampNtz"}
     assert bench.stage("t3").begin()
@@ -249,7 +243,7 @@ def test_a_fence_keeps_others_readers(bench: Bench, first: bool) -> None:
     if not first:
         bench.refresh({"1": [1]})
     bench.stage("dead").fence()
-    assert DeltaTable(folder(bench)).to_pyarrow_table().num_rows == (0 if first else 1)
+    assert DeltaTable(root(bench)).to_pyarrow_table().num_rows == (0 if first else 1)
     assert bench.table.current() is None or not first
     with pytest.raises(TableNotFoundError) if first else nullcontext():
         bench.table.read()
@@ -259,7 +253,7 @@ def test_a_fence_keeps_others_readers(bench: Bench, first: bool) -> None:
 
 def test_a_table_made_anew_under_a_name_has_no_old_rows(bench: Bench) -> None:
     bench.refresh({"1": [1]})
-    old = folder(bench)
+    old = root(bench)
     assert bench.catalog is not None
     bench.catalog.drop_table(bench.path)
     assert bench.table.current() is None
@@ -269,7 +263,7 @@ def test_a_table_made_anew_under_a_name_has_no_old_rows(bench: Bench) -> None:
     assert bench.catalog.get_table(bench.path).columns == ()
     assert bench.refresh({"2": [2]}).number == 1
     assert by_delta_rs(bench) == [("2", 2)]
-    assert folder(bench) != old
+    assert root(bench) != old
     assert DeltaTable(old).to_pyarrow_table().num_rows == 1, "the files of the other one are whoever's they were"
 
 
@@ -283,7 +277,7 @@ def test_a_table_that_is_dropped_meanwhile_gets_nothing(bench: Bench) -> None:
 
 def _drop_and_retry(bench: Bench) -> None:
     """The table goes, and so does the number that the commit wanted."""
-    location = folder(bench)
+    location = root(bench)
     assert bench.catalog is not None
     bench.catalog.drop_table(bench.path)
     commit_file(location, 0).parent.mkdir()
@@ -303,10 +297,10 @@ def test_garbage_in_the_log_is_said_and_nothing_is_published(bench: Bench) -> No
     bench.refresh({"1": [1]})
     staged = bench.stage("t2")
     result = bench.write(staged, {"1": [2]})
-    commit_file(folder(bench), 1).write_text("{garbage")
+    commit_file(root(bench), 1).write_text("{garbage")
     with pytest.raises(CatalogUnavailableError, match="cannot be read"):
         bench.commit(staged, result)
-    commit_file(folder(bench), 1).unlink()
+    commit_file(root(bench), 1).unlink()
     assert bench.commit(staged, result).number == 2
 
 
@@ -314,9 +308,7 @@ def test_what_others_write_into_tags_is_no_version(bench: Bench) -> None:
     bench.refresh({"1": [1]})
     tags = {"dynamic-tables.token": "x", "dynamic-tables.version": "many"}
     for number, said in enumerate((tags, "text", None), 1):
-        commit_file(folder(bench), number).write_text(
-            json.dumps({"commitInfo": {"timestamp": 1, "operation": "X", "tags": said}})
-        )
+        commit_file(root(bench), number).write_text(json.dumps({"commitInfo": {"timestamp": 1, "operation": "X", "tags": said}}))
     assert [version.number for version in bench.table.versions()] == [1]
     assert bench.refresh({"1": [2]}).number == 2
 
@@ -345,7 +337,7 @@ def test_other_partition_keys_come_by_a_full_refresh_alone(bench: Bench) -> None
 
 def test_a_null_of_others_is_a_partition(bench: Bench) -> None:
     bench.refresh({"1": [1]})
-    write_deltalake(folder(bench), pa.table({"ds": pa.array([None], pa.string()), "n": [5]}), mode="append")
+    write_deltalake(root(bench), pa.table({"ds": pa.array([None], pa.string()), "n": [5]}), mode="append")
     counts = bench.table.count(PartitionSet.of([{"ds": "1"}]))
     assert counts is not None
     assert (counts.replaced, counts.total) == (1, 2)

@@ -123,8 +123,9 @@ def test_a_catalog_that_is_down_hides_no_table(
     lake = {"name": "lake", "type": "sql"}
     gone = {"name": "gone", "type": "jdbc", "connection-params": {"url": f"postgresql://127.0.0.1:{free_port()}/shop"}}
     file.write_text(json.dumps({"catalogs": [{**lake, "is-default": True}, gone]}))
-    lost = TableIdentifier("gone", "shop", "lost")
-    tables = {NUMBERS: definitions.tables[NUMBERS], lost: replace(definitions.tables[TOTAL], identifier=lost)}
+    lost, new = (TableIdentifier("gone", "shop", name) for name in ("lost", "new"))
+    gone_too = {name: replace(definitions.tables[TOTAL], identifier=name) for name in (new, lost)}
+    tables = {NUMBERS: definitions.tables[NUMBERS], **gone_too}
     clock.time = MARCH
     with open_workspace(replace(workspace.settings, catalogs_file=file), clock) as opened:
         refresh(opened, definitions, NUMBERS)
@@ -132,6 +133,7 @@ def test_a_catalog_that_is_down_hides_no_table(
         listed = list_tables(opened, tables)
     assert [(one.identifier, one.version, one.last_refresh, one.defined) for one in listed.tables] == [
         ("gone.shop.lost", None, "FAILED", True),
+        ("gone.shop.new", None, None, True),
         ("lake.sales.numbers", 1, "SUCCEEDED", True),
     ]
     assert list(listed.problems) == ["gone"]

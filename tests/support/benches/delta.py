@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,6 +32,13 @@ def delta_bench(catalog: ReadableWritableCatalog) -> Bench:
     """A bench for Delta tables of a catalog; every bench has a database of its own."""
     store = next(store for store in catalog.stores() if isinstance(store, EntryStore))
     return Bench(store, ObjectPath(f"sales_{uuid4().hex}", "revenue"), format="delta", catalog=catalog)
+
+
+def root(bench: Bench) -> Path:
+    """The folder of a bench's table on this disk, whose URI may be a metastore's, with one slash."""
+    location = bench.table.folder()
+    assert location is not None
+    return Path(location.removeprefix("file:").removeprefix("//"))
 
 
 def table_at(location: str) -> DeltaLakeTable:

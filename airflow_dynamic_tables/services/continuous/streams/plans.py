@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
-from airflow_dynamic_tables.core.tables.formats import FORMATS, endless_format
+from airflow_dynamic_tables.core.tables.formats import FORMATS, endless_format, streamed_formats
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -86,9 +86,8 @@ def _check(workspace: Workspace, table: DynamicTable) -> None:
     """
     name = table.identifier
     if not workspace.table(name, table.format, table.atomicity).can_add:
-        raise UnsupportedError(
-            f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it iceberg or delta."
-        )
+        fitting = " or ".join(streamed_formats())
+        raise UnsupportedError(f"{name}: a stream adds rows in one step, which format {table.format} cannot; make it {fitting}.")
     if unique := [expected.name for expected in table.expectations if expected.unique]:
         raise UnsupportedError(f"{name}: a stream sees one batch at a time, so it cannot check {unique[0]!r}; {INSTEAD}.")
     if table.row_counts:
