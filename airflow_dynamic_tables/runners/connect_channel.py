@@ -33,16 +33,18 @@ class ConnectChannel(DefaultChannelBuilder):
 
     :param url: ``sc://host:port/;token=...``, as Spark's own client takes it.
     :param patience: seconds after which a server that does not answer counts as gone.
+    :param target: a Unix socket that leads to the server, as gRPC writes it, instead of the address.
     :raises ConfigurationError: when the address is none.
     """
 
-    def __init__(self, url: str, patience: float) -> None:
+    def __init__(self, url: str, patience: float, target: str | None = None) -> None:
         try:
             super().__init__(url)
         except (PySparkException, ValueError):
             # Without the cause: it may repeat the address, and the token stands in that.
             raise ConfigurationError("The address of the Spark Connect server is none; write sc://host:port.") from None
         self.patience = patience
+        self._target = target
         self.add_interceptor(_Deadline(patience))
         if self.host in _THIS_MACHINE:
             # A proxy of the environment is for others.
@@ -53,7 +55,7 @@ class ConnectChannel(DefaultChannelBuilder):
 
         :raises JobFailedError: when it does not in time.
         """
-        channel = super().toChannel()
+        channel = super().toChannel() if self._target is None else self._on_socket(self._target)
         try:
             grpc.channel_ready_future(channel).result(timeout=self.patience)
         except grpc.FutureTimeoutError:
@@ -66,6 +68,12 @@ class ConnectChannel(DefaultChannelBuilder):
                 f"({_CERTIFICATES}). gRPC says: {why}"
             ) from None
         return channel
+
+    def _on_socket(self, target: str) -> grpc.Channel:
+        credentials = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
+        if self.token is not None:
+            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
+        return self._secure_channel(target, credentials)
 
     def retries(self) -> DefaultPolicy:
         """How often and how long a call is tried again while the server does not answer: as long as the patience lasts."""

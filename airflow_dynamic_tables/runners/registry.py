@@ -15,11 +15,12 @@ CONNECT_SCHEME = "sc://"
 """How the address of a Spark Connect server begins."""
 
 
-def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], None]) -> Runner:
+def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], None], target: str | None = None) -> Runner:
     """The runner for an address: a Spark Connect server, or a master that spark-submit knows.
 
     :param address: ``sc://host:port/;token=...`` or a master, for example ``local[*]``.
     :param on_line: gets every line that Spark or the job says.
+    :param target: where a Spark Connect server is really reached, if not at its address: a Unix socket, as gRPC writes it.
     :raises ConfigurationError: when the settings are not for this way of reaching Spark.
     :raises MissingExtraError: when PySpark is not installed.
     """
@@ -29,4 +30,4 @@ def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], N
         module = import_module("airflow_dynamic_tables.runners.spark_connect")
     except ModuleNotFoundError as error:
         raise MissingExtraError("pyspark") from error
-    return cast(Runner, module.SparkConnectRunner(settings, address, on_line))
+    return cast(Runner, module.SparkConnectRunner(settings, address, on_line, target=target))

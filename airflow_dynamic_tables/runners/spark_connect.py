@@ -64,6 +64,7 @@ class SparkConnectRunner(Runner):
     :param url: ``sc://host:port/;token=...``.
     :param on_line: gets what the job says.
     :param patience: seconds after which a server that does not answer counts as gone.
+    :param target: a Unix socket that leads to the server, as gRPC writes it; else the server is reached at its address.
     :raises ConfigurationError: names the setting that a server cannot be told.
     """
 
@@ -73,6 +74,7 @@ class SparkConnectRunner(Runner):
         url: str,
         on_line: Callable[[str], None] = lambda _line: None,
         patience: float = _PATIENCE,
+        target: str | None = None,
     ) -> None:
         refuse_templates(settings)
         refuse_settings_of_submit(settings)
@@ -80,6 +82,7 @@ class SparkConnectRunner(Runner):
         self._url = url
         self._on_line = on_line
         self._patience = patience
+        self._target = target
         self._lock = threading.RLock()  # stop() may interrupt whoever holds it
         self._session: SparkSession | None = None
         self._end: str | None = None
@@ -100,7 +103,7 @@ class SparkConnectRunner(Runner):
     def _driven(self, environment: Mapping[str, str]) -> Iterator[tuple[AnySparkSession, ConnectDriver]]:
         """A session and the driver of it for the job in the body, whose errors come out as those of a runner."""
         self._end = self._application_id = None
-        channel = ConnectChannel(self._url, self._patience)
+        channel = ConnectChannel(self._url, self._patience, self._target)
         try:
             with _connect_mode(), folder_for_modules() as folder, self._opened(channel) as spark:
                 driver = ConnectDriver(spark, WorkerFiles(folder), environment, self._on_line)

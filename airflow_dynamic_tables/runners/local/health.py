@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from uuid import uuid4
 
+from airflow_dynamic_tables.clients.processes import Process
 from airflow_dynamic_tables.exceptions import MissingExtraError
+from airflow_dynamic_tables.runners.local.folder import Server, ServerFolder
+from airflow_dynamic_tables.runners.local.relay import relayed
 
 _SERVICE = "/spark.connect.SparkConnectService"
 _USER = "dynamic-tables"
@@ -13,11 +16,12 @@ _VERSION = re.compile(rb"\n(?P<length>.)(?P<text>\d+\.\d+\.[\w.-]+)", re.DOTALL)
 """The field of the answer that holds the version: its length, and the text, after which the next field begins."""
 
 
-def answered_version(port: int, token: str, seconds: float) -> str | None:
-    """Spark's version, as the server on that port of this machine says it; ``None`` when it does not answer in time.
+def answered_version(folder: ServerFolder, server: Server, process: Process | None, seconds: float) -> str | None:
+    """Spark's version, as a server says it; ``None`` when its process does not answer in time.
 
     The answer takes a session, so the server can still make one. No library of Spark is needed, and none of its start-up time.
 
+    :param process: of the server; an answer from any other process counts as none, and gets no token.
     :raises MissingExtraError: without gRPC, which PySpark's client brings.
     """
     try:
@@ -26,9 +30,10 @@ def answered_version(port: int, token: str, seconds: float) -> str | None:
         raise MissingExtraError("pyspark") from None
 
     session, user = _field(1, str(uuid4()).encode()), _field(2, _field(1, _USER.encode()))
-    metadata = (("authorization", f"Bearer {token}"),)
-    # A proxy of the environment is not for this machine.
-    with grpc.insecure_channel(f"127.0.0.1:{port}", options=(("grpc.enable_http_proxy", 0),)) as channel:
+    if process is None:
+        return None
+    metadata = (("authorization", f"Bearer {server.token}"),)
+    with relayed(folder.path, process, server.port) as (target, _), grpc.insecure_channel(target) as channel:
         try:
             answer: bytes = channel.unary_unary(f"{_SERVICE}/AnalyzePlan")(
                 session + user + _field(10, b""), timeout=seconds, metadata=metadata

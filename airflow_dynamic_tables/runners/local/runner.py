@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from airflow_dynamic_tables.clients.processes import machine
 from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
@@ -11,6 +12,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
+from airflow_dynamic_tables.runners.local.relay import relayed
 from airflow_dynamic_tables.runners.local.server import running, start
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 
@@ -45,20 +47,32 @@ class LocalServerRunner(Runner):
 
     def run(self, plan: RefreshPlan, environment: Mapping[str, str]) -> None:
         """See :meth:`Runner.run`."""
-        self._on_server().run(plan, environment)
+        with self._on_server() as runner:
+            runner.run(plan, environment)
 
     def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
         """See :meth:`Runner.run_query_tests`."""
-        return self._on_server().run_query_tests(tests)
+        with self._on_server() as runner:
+            return runner.run_query_tests(tests)
 
-    def _on_server(self) -> Runner:
-        """The runner for the server, which is started if it does not run."""
-        server, is_new = start(ServerFolder.of(self._installation), Options(jars=self._jars))
+    @contextmanager
+    def _on_server(self) -> Iterator[Runner]:
+        """The runner for the server, which is started if it does not run; no other process is ever sent anything."""
+        folder = ServerFolder.of(self._installation)
+        server, is_new = start(folder, Options(jars=self._jars))
+        process = folder.process()
+        if process is None:
+            raise JobFailedError("The Spark server of this machine ended before the job began; refresh again.")
         self._on_line(f"Spark server {server.address} of this machine{', started now' if is_new else ''}")
-        self._runner = runner_for(self._settings, f"{server.address}/;token={server.token}", self._on_line)
-        if self._is_stopped:
-            raise JobFailedError("The job was stopped before it began.")
-        return self._runner
+        with relayed(folder.path, process, server.port) as (target, relay):
+            self._runner = runner_for(self._settings, f"{server.address}/;token={server.token}", self._on_line, target)
+            if self._is_stopped:
+                raise JobFailedError("The job was stopped before it began.")
+            try:
+                yield self._runner
+            except JobFailedError:
+                relay.refuse_stranger()
+                raise
 
     def stop(self) -> None:
         """See :meth:`Runner.stop`."""

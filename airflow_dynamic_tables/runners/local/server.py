@@ -86,14 +86,18 @@ def start(folder: ServerFolder, options: Options, answer_seconds: float = ANSWER
     with folder.locked(START_SECONDS):
         folder.use()
         server, process = folder.read(), folder.process()
-        if server is not None and process is not None and answered_version(server.port, server.token, answer_seconds) is not None:
+        if server is not None and process is not None and answered_version(folder, server, process, answer_seconds) is not None:
             _watch(folder, server, process)
             return server, False
         _end(folder, seconds=0)
         for _ in range(_PORTS):
             if started := _started(folder, options):
                 return started, True
-    raise JobFailedError(f"The Spark server found no free port; its log is in {folder.log}.")
+    raise JobFailedError(
+        f"Another process took the port of the Spark server before it could listen, {_PORTS} times in a row; it received neither "
+        "token nor query. If another user of this machine does that, run refreshes with spark-submit (--master 'local[*]'). The "
+        f"server's log is in {folder.log}."
+    )
 
 
 def stop(folder: ServerFolder) -> bool:
@@ -123,7 +127,7 @@ def status(folder: ServerFolder) -> Status:
         return Status(State.DIED, server.address, None, None, age, None, *known)
     used = folder.last_used()
     idle = int((now - (used or server.since)).total_seconds())
-    version = answered_version(server.port, server.token, _LOOK_SECONDS)
+    version = answered_version(folder, server, process, _LOOK_SECONDS)
     silent = State.CHANGING if folder.is_locked else State.HUNG
     state = silent if version is None else State.RUNNING
     return Status(state, server.address, process.pid, version, age, idle, *known)
@@ -138,7 +142,7 @@ def _started(folder: ServerFolder, options: Options) -> Server | None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             folder.use()
-            if answered_version(port, server.token, _LOOK_SECONDS) is not None:
+            if answered_version(folder, server, folder.process(), _LOOK_SECONDS) is not None:
                 return server
             if folder.process() is None:
                 break
@@ -231,7 +235,8 @@ def _end(folder: ServerFolder, seconds: float) -> bool:
 def _reserved_port() -> Iterator[tuple[int, tuple[int, ...]]]:
     """A free port of 127.0.0.1, and what keeps it free on the other loopback address.
 
-    Clients try ``localhost`` on both, and would give the token to a stranger who listens on the other one.
+    This package connects through :mod:`.relay`; other clients try ``localhost`` on both, and would give the token to another
+    process that listens on the other one.
     """
     with socket.socket() as chosen, socket.socket(socket.AF_INET6) as guard:
         chosen.bind(("127.0.0.1", 0))

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,8 @@ def test_nobody_else_reads_the_token_or_gets_in_without_it(folder: ServerFolder)
     assert server.token not in lines
     assert server.token not in folder.log.read_text() + repr(server)
 
-    assert answered_version(server.port, server.token, SECONDS) is not None
-    assert answered_version(server.port, "guessed", SECONDS) is None
+    assert answered_version(folder, server, folder.process(), SECONDS) is not None
+    assert answered_version(folder, replace(server, token="guessed"), folder.process(), SECONDS) is None
     listening = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True).stdout
     ours = {line.split()[1] for line in listening.splitlines() if f":{server.port:04X} " in line and " 0A " in line}
     assert ours in ({f"0100007F:{server.port:04X}"}, {f"0000000000000000FFFF00000100007F:{server.port:04X}"})
@@ -138,7 +139,7 @@ def test_one_that_hangs_is_told_and_replaced_by_whoever_needs_it(folder: ServerF
     assert is_new
     assert not process.is_alive
     assert another.token != server.token
-    assert answered_version(another.port, another.token, SECONDS) is not None
+    assert answered_version(folder, another, folder.process(), SECONDS) is not None
 
 
 @pytest.mark.spark

@@ -1,0 +1,168 @@
+"""A way to a local server on which no other process can answer in its place.
+
+A port of this machine proves nothing: any user may listen on it before the server does, or after the server has died. gRPC hides
+its connections and makes new ones by itself, so it connects to a Unix socket in a private folder instead. Each connection is then
+joined to one to the server's port, and before a byte is sent, the other end must be a socket of the server's own processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from airflow_dynamic_tables.clients.processes import Process
+from airflow_dynamic_tables.exceptions import JobFailedError
+
+_ACCEPT_SECONDS = 5.0
+"""How long the server may take to accept a connection. A longer pause of Java ends the connection, and the client tries again."""
+
+_POLL_SECONDS = 0.01
+_HOST = "127.0.0.1"
+_OWN_HOST = (_HOST, f"::ffff:{_HOST}")
+"""How the kernel writes the address of a socket for IPv4, and of one for both."""
+
+_CHUNK = 1 << 18
+
+
+class Relay:
+    """Joins connections of this process to a server, once the server has proved that the port is its own.
+
+    :param process: the process of the server, or the one that becomes it.
+    :param port: where the server listens, on 127.0.0.1.
+    """
+
+    def __init__(self, process: Process, port: int) -> None:
+        self._process = process
+        self._port = port
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self.met_stranger = False
+
+    def refuse_stranger(self) -> None:
+        """Raise when a connection was refused because another process answered.
+
+        :raises JobFailedError: names the port, and the remedy.
+        """
+        if self.met_stranger:
+            raise JobFailedError(
+                f"Another process listens on port {self._port} of {_HOST} in place of the Spark server; it received neither "
+                "the token nor a query. Restart the server (dynamic-tables spark stop, then start). If another user "
+                "of this machine takes the port again, run refreshes with spark-submit (--master 'local[*]')."
+            )
+
+    def serve(self, listener: socket.socket) -> None:
+        """Accept connections until the listener is closed."""
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._join, args=(client,), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            connections = [*self._open]
+        for each in connections:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _join(self, client: socket.socket) -> None:
+        with client, socket.socket() as server, self._kept(client, server), suppress(OSError):
+            if not self._process.is_alive:
+                return
+            server.settimeout(_ACCEPT_SECONDS)
+            server.connect((_HOST, self._port))
+            if not self._is_of_server(server):
+                return
+            server.settimeout(None)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+            back.start()
+            _copy(client, server)
+            back.join()
+
+    @contextmanager
+    def _kept(self, *connections: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._open.update(connections)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.difference_update(connections)
+
+    def _is_of_server(self, connection: socket.socket) -> bool:
+        """Whether the other end of a connection is a socket that the server has accepted."""
+        own_port = connection.getsockname()[1]
+        deadline = time.monotonic() + _ACCEPT_SECONDS
+        while time.monotonic() < deadline:
+            sockets = [
+                each for member in (self._process, *self._process.session()) for each in _sockets_of(member.pid, self._port)
+            ]
+            if not self._process.is_alive:
+                return False
+            if own_port in sockets:
+                return True
+            if None not in sockets:
+                self.met_stranger = True
+                return False
+            time.sleep(_POLL_SECONDS)
+        return False
+
+
+@contextmanager
+def relayed(folder: Path, process: Process, port: int) -> Iterator[tuple[str, Relay]]:
+    """A target for gRPC that leads to a server while the body runs, and to no other process at any time.
+
+    :param folder: that only this user can enter.
+    """
+    name = f"relay-{secrets.token_hex(8)}"
+    held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The address of a socket has room for a hundred characters, and the temporary folder may have more.
+    address = f"/proc/self/fd/{held}/{name}"
+    relay = Relay(process, port)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            thread = threading.Thread(target=relay.serve, args=(listener,), daemon=True)
+            thread.start()
+            try:
+                yield f"unix:{address}", relay
+            finally:
+                (folder / name).unlink(missing_ok=True)
+                with suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)
+                thread.join()
+                relay.close()
+    finally:
+        os.close(held)
+
+
+def _sockets_of(pid: int, port: int) -> list[int | None]:
+    """The clients' ports of the connections that a process has accepted on a port of this machine; ``None`` where it listens."""
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return []
+    own = [each for each in found if each.laddr.port == port and each.laddr.ip in _OWN_HOST]
+    return [each.raddr.port if each.raddr else None for each in own if not each.raddr or each.raddr.ip in _OWN_HOST]
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what arrives; the end of one side is the end of both, as HTTP/2 has it."""
+    with suppress(OSError):
+        while chunk := source.recv(_CHUNK):
+            target.sendall(chunk)
+    for each in (source, target):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
