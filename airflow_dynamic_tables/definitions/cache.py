@@ -239,12 +239,14 @@ def _versions() -> str:
     """Everything besides the files that decides a result: the code that reads them, as installed, and sqlglot."""
     package = Path(__file__).parent.parent
     code = sorted(str(file) for folder in ("core", "definitions", "yaml_files") for file in (package / folder).rglob("*.py"))
+    code.append(str(package / "redaction.py"))
     return _digest(version("sqlglot"), json.dumps([_stamp(file)[:3] for file in code]))
 
 
 def _tree_file(tree: Tree) -> str:
     said = tree.conventions
-    given = (*said.scope, repr(said.allowed), str(said.threshold), repr(sorted(said.formats.items(), key=str)))
+    formats = repr(sorted(said.formats.items(), key=str))
+    given = (*said.scope, repr(said.allowed), str(said.threshold), formats, repr(said.variables))
     return f"trees/{_digest(str(tree.path), str(tree.path.absolute()), *given)}.jsonl"
 
 

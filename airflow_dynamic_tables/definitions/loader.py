@@ -67,7 +67,7 @@ def load_sound_definitions(
         from airflow_dynamic_tables.yaml_files.variables import Variables
 
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
-        variables = Variables(os.environ)
+        variables = Variables(os.environ, conventions.variables)
         result, files = read(tree, analyse, variables)
         if spark is None:
             cache.store(tree.including(files, variables.read), *result)
@@ -89,7 +89,8 @@ def load_drafted_definitions(
     found = find_files(path)
     written = {file: content for file, content in drafts.items() if content is not None}
     files = sorted({*found.files, *written} - {file for file, content in drafts.items() if content is None})
-    (definitions, mistakes), _ = read(Tree.scan(path, files, conventions), cache.analyse, Variables(os.environ), written)
+    variables = Variables(os.environ, conventions.variables)
+    (definitions, mistakes), _ = read(Tree.scan(path, files, conventions), cache.analyse, variables, written)
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
 
 

@@ -41,13 +41,15 @@ class Conventions:
     """What an installation says for all definitions.
 
     Names that leave them out have catalog and database of ``scope``. Queries may do what is ``allowed`` besides SQL. Tables to be
-    fresher than ``threshold`` are refreshed all the time, and those of a catalog have one of its ``formats``.
+    fresher than ``threshold`` are refreshed all the time, and those of a catalog have one of its ``formats``. Settings may
+    read the environment variables that one of the patterns ``variables`` names.
     """
 
     scope: tuple[str, str] = ("default", "default")
     allowed: Allowed = EVERYTHING
     threshold: Freshness = FRESHNESS_THRESHOLD
     formats: Mapping[str, CatalogFormats] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

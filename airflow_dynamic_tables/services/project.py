@@ -21,7 +21,13 @@ from airflow_dynamic_tables.definitions.loader import (
 )
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.settings import allowed_in, chosen_catalogs_file, find_catalogs_file, threshold_in
+from airflow_dynamic_tables.services.settings import (
+    allowed_in,
+    chosen_catalogs_file,
+    find_catalogs_file,
+    threshold_in,
+    variables_in,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: F
     :raises DefinitionError: when the catalogs file is wrong.
     """
     scope, formats = names_and_formats(chosen_catalogs_file(environ, beside))
-    return Conventions(scope, allowed_in(environ), threshold, formats)
+    return Conventions(scope, allowed_in(environ), threshold, formats, variables_in(environ))
 
 
 def _places(named: str | None, environ: Mapping[str, str]) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import FRESHNESS_THRESHOLD
 from airflow_dynamic_tables.exceptions import ConfigurationError
+
+_VARIABLES = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,23 @@ def allowed_in(environ: Mapping[str, str]) -> Allowed:
         return Allowed.parse(environ.get("DYNAMIC_TABLES_ALLOW") or "")
     except ValueError as error:
         raise ConfigurationError(f"DYNAMIC_TABLES_ALLOW: {error}.") from error
+
+
+def variables_in(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names and patterns of the environment variables for definitions, of ``DYNAMIC_TABLES_VARIABLES``; none by default.
+
+    It is no key of a file, because users who write definitions may be able to write that file, too.
+
+    :raises ConfigurationError: names the pattern that matches no variable.
+    """
+    patterns = tuple(filter(None, map(str.strip, environ.get("DYNAMIC_TABLES_VARIABLES", "").split(","))))
+    for pattern in patterns:
+        if not _VARIABLES.fullmatch(pattern):
+            raise ConfigurationError(
+                f"DYNAMIC_TABLES_VARIABLES: {pattern!r} is no name of a variable and no pattern; write names and patterns "
+                "such as STAGE,SALES_* with commas between them."
+            )
+    return patterns
 
 
 def threshold_in(environ: Mapping[str, str]) -> Freshness:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.redaction import is_secret_name
+from airflow_dynamic_tables.redaction import is_secret_name, without_secrets
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import scalar_of
 
 _VARIABLE = re.compile(r"(?P<escape>\$?)\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^{}]*)?(?P<end>\}|:-)")
 """``${NAME}`` and ``${NAME:-default}``; with one more dollar sign the text itself. Nothing else: no ``${spark.x}``."""
+
+_SECRET_NAME = re.compile(r"(?:^|_)(?:pass|pw|pat|key|conn|dsn|creds?)$|^AIRFLOW_(?:CONN_|_)", re.IGNORECASE)
+"""Further names of variables that hold secrets; as names of settings or columns these words mean other things."""
+
+SETTING = "DYNAMIC_TABLES_VARIABLES"
+"""The variable of the environment that names those which definitions may read."""
 
 _MARKS = ("${", "{{", "\\x", "\\u", "\\U")
 """What a file holds in which anything may stand for something else, also when it is written as an escape."""
@@ -48,9 +55,13 @@ def scalars(data: object, location: Location) -> Iterator[tuple[Location, str]]:
 
 @dataclass(slots=True)
 class Variables:
-    """The variables of an environment; ``read`` has those that were asked for, with ``None`` for what is not set."""
+    """The variables of an environment; ``read`` has those that were asked for, with ``None`` for what is not set.
+
+    Only those that one of the patterns ``allowed`` names are looked up.
+    """
 
     environ: Mapping[str, str]
+    allowed: Sequence[str]
     read: dict[str, str | None] = field(default_factory=dict)
 
     def substituted(self, document: Document, location: Location, data: Any) -> tuple[Any, list[Mistake]]:
@@ -79,6 +90,12 @@ class Variables:
             return None
         if match["end"] != "}":
             return f"a default such as ${{{name}:-text}} ends with '}}' and holds no braces"
+        if not any(fnmatchcase(name, pattern) for pattern in self.allowed):
+            allowed = ", ".join(self.allowed) or "none"
+            return (
+                f"definitions may not read the environment variable {name}; to allow it, add its name or a pattern to {SETTING} "
+                f"wherever definitions are read (DAG processor, workers, command line); allowed now: {allowed}"
+            )
         value = self.read[name] = self.environ.get(name)
         if value is None and match["default"] is None:
             return (
@@ -88,8 +105,12 @@ class Variables:
         if value is not None and not value.isprintable():
             return f"the environment variable {name} holds a character that is not printable"
         key = next((step for step in reversed(location) if isinstance(step, str)), "")
-        if is_secret_name(name) and not is_secret_name(key):
+        if is_secret_name(key):
+            return None
+        if is_secret_name(name) or _SECRET_NAME.search(name):
             return f"{key!r} is shown to everybody, and {name} sounds like a secret; see docs/security.md"
+        if value is not None and without_secrets(value) != value:
+            return f"{key!r} is shown to everybody, and the value of {name} holds a password; see docs/security.md"
         return None
 
     def _value(self, match: re.Match[str]) -> str:

@@ -12,6 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, load_dynamic_tables
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
+from airflow_dynamic_tables.definitions.model import Conventions
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.status import list_tables
@@ -30,6 +31,7 @@ IDS = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DYNAMIC_TABLES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STAGE", "dev")
+    monkeypatch.setenv("DYNAMIC_TABLES_VARIABLES", "STAGE")
     folder = tmp_path / "definitions"
     folder.mkdir()
     (folder / "defaults.yaml").write_text("defaults: {catalog: lake, database: sales, dag_id_prefix: '${STAGE}_'}\n")
@@ -75,7 +77,7 @@ def test_a_child_that_waits_asks_after_the_runs_of_that_dag(folder: Path) -> Non
 def test_catalog_and_listing_name_that_dag_and_another_one_is_told(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tables = load_definitions(folder).tables
+    tables = load_definitions(folder, conventions=Conventions(variables=("STAGE",))).tables
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
         for table in tables.values():
             create(workspace, table)
@@ -104,5 +106,6 @@ def test_an_empty_prefix_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("STAGE_PREFIX", raising=False)
     (tmp_path / "defaults.yaml").write_text("defaults: {dag_id_prefix: '${STAGE_PREFIX:-}'}\n")
     (tmp_path / "a.yaml").write_text("dynamic_tables: [{name: t, freshness: 1 day, query: SELECT 1 AS a}]\n")
-    (table,) = load_definitions(tmp_path, cache=Cache(None)).tables.values()
+    conventions = Conventions(variables=("STAGE_PREFIX",))
+    (table,) = load_definitions(tmp_path, conventions=conventions, cache=Cache(None)).tables.values()
     assert table.workflow_id == "dynamic_table__default__default__t"

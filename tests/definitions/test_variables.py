@@ -14,19 +14,23 @@ from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSe
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
-from airflow_dynamic_tables.definitions.model import Callback, Definitions
+from airflow_dynamic_tables.definitions.model import Callback, Conventions, Definitions
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.project import open_project
+
+OPEN = Conventions(variables=("*",))
 
 TABLE = "dynamic_tables:\n  - name: t\n    query: SELECT '${A}', '$${A}' AS a\n    freshness: 1 day\n"
 
 
 def _load(folder: Path, text: str, cache: Cache | None = None) -> Definitions:
     (folder / "a.yaml").write_text(text, encoding="utf-8")
-    return load_definitions(folder, cache=cache or Cache(None))
+    return load_definitions(folder, conventions=OPEN, cache=cache or Cache(None))
 
 
-def _mistakes(folder: Path, text: str) -> list[str]:
+def _mistakes(folder: Path, text: str, conventions: Conventions = OPEN) -> list[str]:
     (folder / "a.yaml").write_text(text, encoding="utf-8")
-    definitions, mistakes = load_sound_definitions(folder, cache=Cache(None))
+    definitions, mistakes = load_sound_definitions(folder, conventions=conventions, cache=Cache(None))
     assert not definitions.tables
     return [f"{mistake.line}:{mistake.column}: {mistake.message}" for mistake in mistakes]
 
@@ -126,6 +130,77 @@ def test_mistakes_stand_where_the_variable_does(tmp_path: Path, monkeypatch: pyt
         assert told == [mistake]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("AIRFLOW__CORE__FERNET_KEY", "AIRFLOW_CONN_CRM", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "DYNAMIC_TABLES_DATABASE_URL"),
+        *("MY_DB_PASS", "SFTP_PW", "GITHUB_PAT", "AWS_SECRET_ACCESS_KEY", "DYNAMIC_TABLES_TOKEN", "PATH", "NEVER_SET:-x"),
+    ],
+)
+def test_a_variable_that_is_not_allowed_is_not_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bare = name.partition(":")[0]
+    if bare == name:
+        monkeypatch.setenv(name, "fernet-or-password")
+    for line, place in (
+        (f"tags: ['x-${{{name}}}']", "5:15"),
+        (f"owner: '${{{name}}}'", "5:13"),
+        (f"spark: {{conf: {{x: '${{{name}}}'}}}}", "5:24"),
+    ):
+        for conventions, allowed in ((Conventions(), "none"), (Conventions(variables=("STAGE", "SALES_*")), "STAGE, SALES_*")):
+            (told,) = _mistakes(tmp_path, f"{TABLE}    {line}\n", conventions)
+            assert told == (
+                f"{place}: definitions may not read the environment variable {bare}; to allow it, add its name or a pattern to "
+                f"DYNAMIC_TABLES_VARIABLES wherever definitions are read (DAG processor, workers, command line); allowed now: "
+                f"{allowed}"
+            )
+
+
+@pytest.mark.parametrize(
+    "name", ["AIRFLOW__CORE__FERNET_KEY", "AIRFLOW_CONN_CRM", "MY_DB_PASS", "SFTP_PW", "GITHUB_PAT", "JWT_SECRET"]
+)
+def test_a_secret_is_refused_where_it_would_be_shown_also_when_it_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "hunter2")
+    (told,) = _mistakes(tmp_path, f"{TABLE}    owner: '${{{name}}}'\n")
+    assert told == f"5:13: 'owner' is shown to everybody, and {name} sounds like a secret; see docs/security.md"
+    more = f"    spark: {{conf: {{spark.hadoop.fs.s3a.secret.key: '${{{name}}}'}}}}\n"
+    (table,) = _load(tmp_path, TABLE + more).tables.values()
+    assert list(table.spark.conf.values()) == ["hunter2"]
+
+
+@pytest.mark.parametrize("value", ["postgresql://ann:hunter2@db/x", "host=db password=hunter2"])
+def test_a_value_with_a_password_is_refused_where_it_would_be_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SALES_DATABASE", value)
+    (told,) = _mistakes(tmp_path, TABLE + "    tags: ['${SALES_DATABASE}']\n")
+    assert told == "5:13: 'tags' is shown to everybody, and the value of SALES_DATABASE holds a password; see docs/security.md"
+
+
+def test_the_environment_says_which_variables_definitions_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    folder = tmp_path / "definitions"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(TABLE + "    owner: '${SALES_OWNER}'\n")
+    monkeypatch.setenv("SALES_OWNER", "ann")
+    environ = {"DYNAMIC_TABLES_CACHE": str(cache)}
+    for allowed, is_allowed in (
+        ("STAGE, SALES_*", True),
+        ("STAGE", False),
+        ("SALES_OWNER", True),
+        ("sales_*", False),
+        ("", False),
+    ):
+        conventions = open_project(str(folder), environ=environ | {"DYNAMIC_TABLES_VARIABLES": allowed}).conventions
+        definitions, told = load_sound_definitions(folder, conventions=conventions, cache=Cache(cache, settled=timedelta(0)))
+        assert [table.owner for table in definitions.tables.values()] == (["ann"] if is_allowed else [])
+        assert len(told) == (not is_allowed)
+    for wrong in ("A B", "${A}", "a-b", "9", "[A-Z]"):
+        with pytest.raises(ConfigurationError, match=r"^DYNAMIC_TABLES_VARIABLES: '.*' is no name of a variable"):
+            open_project(str(folder), environ={"DYNAMIC_TABLES_VARIABLES": wrong})
+
+
 def test_a_variable_in_a_name_is_refused(tmp_path: Path) -> None:
     text = "dynamic_tables: [{name: 't_${A}', freshness: 1 day, query: SELECT 1 AS a}]\n"
     assert _mistakes(tmp_path, text) == ["1:25: 'name' takes no variable of the environment; settings and paths do"]
@@ -164,7 +239,7 @@ def test_the_cache_notices_another_value(tmp_path: Path, monkeypatch: pytest.Mon
     folder.mkdir()
 
     def pool() -> str | None:
-        return next(iter(load_definitions(folder, cache=cache).tables.values())).pool
+        return next(iter(load_definitions(folder, conventions=OPEN, cache=cache).tables.values())).pool
 
     (folder / "a.yaml").write_text(TABLE + "    pool: ${POOL:-none}\n")
     for value in ("one", "two", None, "one"):

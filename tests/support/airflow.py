@@ -95,6 +95,7 @@ class Airflow:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "DYNAMIC_TABLES_CACHE": str(self.home / "cache"),
+            "DYNAMIC_TABLES_VARIABLES": "AIRFLOW_HOME,NO_SUCH_VARIABLE",
             "NO_PROXY": "127.0.0.1,localhost",
             **self.environ,
         }

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.definitions.loader import (
     load_sound_definitions,
     load_task_definitions,
 )
-from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 YAML = """
@@ -75,7 +75,7 @@ def folder(path: Path, **files: str) -> Path:
 
 
 def load(path: Path) -> Definitions:
-    return load_definitions(path, cache=Cache(None))
+    return load_definitions(path, conventions=Conventions(variables=("*",)), cache=Cache(None))
 
 
 def mistakes(path: Path) -> list[str]:

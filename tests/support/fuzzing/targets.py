@@ -20,7 +20,7 @@ from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised, restored
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script, pointed
@@ -33,6 +33,7 @@ from airflow_dynamic_tables.services.refresh.requests import requested_partition
 from tests.support.fuzzing import mutations, seeds
 
 NO_CACHE = Cache(None)
+OPEN = Conventions(variables=("*",))
 
 BESIDE = "dynamic_tables:\n  - {name: beside.beside.beside, freshness: 1 day, query: SELECT 1 AS x}\n"
 """A file that must be read whatever stands in the one beside it."""
@@ -96,7 +97,7 @@ def _check_file(name: str, text: str) -> None:
         Path(file).unlink(missing_ok=True)
     Path(name).write_bytes(text.encode("utf-8", errors="surrogatepass"))
     Path("y.yaml").write_text(BESIDE)
-    defined, mistakes = load_sound_definitions(Path(), cache=NO_CACHE)
+    defined, mistakes = load_sound_definitions(Path(), conventions=OPEN, cache=NO_CACHE)
     assert "beside.beside.beside" in {str(name) for name in defined.tables}
     _check_mistakes(mistakes)
     for table in defined.tables.values():
@@ -202,7 +203,7 @@ def _tables() -> tuple[DynamicTable, ...]:
     path = Path("sound.yaml")
     path.write_text(seeds.definitions()[0])
     try:
-        return tuple(load_sound_definitions(path, cache=NO_CACHE)[0].tables.values())
+        return tuple(load_sound_definitions(path, conventions=OPEN, cache=NO_CACHE)[0].tables.values())
     finally:
         path.unlink()
 
