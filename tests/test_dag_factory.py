@@ -263,6 +263,17 @@ def told(context: Mapping[str, Any]) -> None:
     """Stands for a callback of a user."""
 
 
+class Leaves(BaseNotifier):
+    """A notifier that ends the process which makes it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        sys.exit(code)
+
+    def notify(self, context: Any) -> None:
+        """Not reached."""
+
+
 class Chat(BaseNotifier):
     """Stands for a notifier of a provider."""
 
@@ -404,11 +415,19 @@ def test_a_deadline_that_no_executor_could_tell_of_is_a_mistake(
         (f"{__name__}:Chat", "is no function; a notifier needs"),
         ('{notifier: "subprocess:Popen", arguments: {args: "true"}}', "'subprocess:Popen' is no class of notifiers"),
         (f'{{notifier: "{__name__}:Chat", arguments: {{txt: x}}}}', "does not take these arguments: Chat.__init__"),
+        ("script_that_exits:main", "'script_that_exits:main' cannot be imported where Airflow reads DAGs (SystemExit: 3)"),
+        (
+            '{notifier: "script_that_exits:Chat", arguments: {text: x}}',
+            "cannot be imported where Airflow reads DAGs (SystemExit: 3)",
+        ),
+        (f'{{notifier: "{__name__}:Leaves", arguments: {{code: 4}}}}', "Leaves' does not take these arguments: 4"),
     ],
 )
 def test_a_callback_that_is_none_is_a_mistake_of_its_table(
-    folder: Path, caplog: pytest.LogCaptureFixture, callback: str, message: str
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, callback: str, message: str
 ) -> None:
+    (folder.parent / "script_that_exits.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(folder.parent)
     (folder / "tables.yaml").write_text(f"{TABLES}    on_failure_callback: {callback}\n")
     assert {DAILY} == load(folder).keys() - {MAINTENANCE_DAG}
     assert f"{folder}/tables.yaml:19:1: lake.sales.totals: on_failure_callback: " in caplog.text

@@ -1,4 +1,7 @@
-"""The callbacks that definitions name, imported when DAGs are made: a wrong name must not be noticed when one is needed."""
+"""The callbacks that definitions name, imported when DAGs are made: a wrong name must not be noticed when one is needed.
+
+A module that calls ``sys.exit`` would end the DAG file of all tables: SystemExit is a mistake like any other exception here.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def imported(name: str, callback: Callback) -> Callable[..., Any]:
         raise ConfigurationError(f"{name}: {callback.path!r} is no class of notifiers")
     try:
         return value(**callback.arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"{name}: {callback.path!r} does not take these arguments: {error}") from error
 
 
@@ -75,6 +78,6 @@ def look_up_name(setting: str, path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         return reduce(getattr, attribute.split("."), import_module(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"{setting}: {path!r} cannot be imported where Airflow reads DAGs ({reason})") from error

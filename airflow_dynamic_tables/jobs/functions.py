@@ -29,7 +29,7 @@ def _register_python(spark: SparkSession, binding: FunctionBinding, driver: Driv
     module, _, name = binding.code.partition(":")
     try:
         function = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SystemExit) as error:
         raise ValueError(f"function {binding.identifier}: {binding.code} cannot be imported ({error})") from error
     if hasattr(function, "returnType"):  # made by udf() or pandas_udf(), which know what they return
         spark.udf.register(binding.function, function)

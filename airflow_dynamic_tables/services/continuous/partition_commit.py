@@ -160,7 +160,7 @@ class PartitionCommits:
         """Whether every policy ran for that partition."""
         try:
             self._tell(commit, row)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("Partition %s of %s is complete, but its policies failed.", row.partition, self.table)
             return False
         log.info("Partition %s of %s is complete.", row.partition, self.table)

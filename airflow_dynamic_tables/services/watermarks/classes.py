@@ -20,7 +20,7 @@ def made(class_path: str, method: str, allowed: Allowed) -> Any:
     module, _, name = class_path.partition(":")
     try:
         thing = getattr(import_module(module), name)()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit of a module is a mistake of that class, and not the end of the process
         raise ConfigurationError(
             f"{class_path} cannot be made ({type(error).__name__}: {error}); it has to be importable where refreshes run, "
             "and is made without arguments."

@@ -166,7 +166,7 @@ def _time_of(watermark: PartitionWatermark, keys: tuple[str, ...], allowed: Allo
         names = list(keys or spec)
         try:
             time = custom.extract(names, [spec.get(key) for key in names])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PartitionTimeError(
                 shown(f"{class_path} gives no time of {dict(spec)} ({type(error).__name__}: {error})")
             ) from error

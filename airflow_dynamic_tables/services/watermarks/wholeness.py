@@ -44,7 +44,7 @@ def _not_quiet(folder: PartitionFolder, complete: CompleteWhen, store_time: date
 def _not_complete(judge: Any, name: str, folder: PartitionFolder) -> str | None:
     try:
         answer = judge.is_complete(folder)
-    except Exception as error:  # whatever it asks may be away for a moment
+    except (Exception, SystemExit) as error:  # whatever it asks may be away for a moment
         return shown(f"{name} cannot tell ({type(error).__name__}: {error})")
     if not isinstance(answer, bool):
         raise ConfigurationError(f"{name}.is_complete gives {answer!r}; it has to give True or False.")

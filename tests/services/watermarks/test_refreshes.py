@@ -398,18 +398,20 @@ class Whole:
     def is_complete(self, partition: object) -> object:
         """See ``complete_when``."""
         type(self).seen = partition.values  # type: ignore[attr-defined]
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
 
-def test_a_class_says_what_is_whole(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_says_what_is_whole(growing: Growing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     growing.defined(f"{{class: '{__name__}:Whole'}}")
     growing.hour(10, [10], whole=False)
     monkeypatch.setattr(Whole, "answer", False)
     assert "Whole says so" in growing.turn()
     monkeypatch.setattr(Whole, "answer", ConnectionError("away"))
     assert "cannot tell (ConnectionError: away)" in growing.turn()
+    monkeypatch.setattr(Whole, "answer", SystemExit(3))
+    assert "cannot tell (SystemExit: 3)" in growing.turn()
     monkeypatch.setattr(Whole, "answer", "yes")
     with pytest.raises(ConfigurationError, match="has to give True or False"):
         growing.turn()
@@ -418,6 +420,11 @@ def test_a_class_says_what_is_whole(growing: Growing, monkeypatch: pytest.Monkey
     assert Whole.seen == {"pt_day": "2021-03-19", "pt_hour": "10"}
     growing.defined("{class: 'nowhere:Whole'}")
     with pytest.raises(ConfigurationError, match=r"nowhere:Whole cannot be made \(ModuleNotFoundError"):
+        growing.turn()
+    (tmp_path / "script_that_exits.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    growing.defined("{class: 'script_that_exits:Whole'}")
+    with pytest.raises(ConfigurationError, match=r"script_that_exits:Whole cannot be made \(SystemExit: 3\)"):
         growing.turn()
 
 
