@@ -51,15 +51,16 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A version that was committed, and that somebody else took away again.
+    """A version that was committed, and that another engine took away again, or some of its partitions.
 
     ``how`` says what is known of that, after a comma, and ends with what goes on until the next refresh makes up for it;
-    ``for_good`` is whether none does, before somebody has decided.
+    ``for_good`` is whether none does, before somebody has decided. ``partitions`` are those that have to be refreshed.
     """
 
     version: Version
     how: str
     for_good: bool = False
+    partitions: PartitionSet = WHOLE_TABLE
 
 
 class StagedTable(ABC):
@@ -181,12 +182,12 @@ class LakeTable(ABC):
     def layout(self) -> TableLayout | None:
         """What a refresh has to fit; ``None`` while every query does, before the first commit."""
 
-    def undone(self) -> Undone | None:
-        """The version that was committed last, if its rows are not the table's any more though nothing of ours took its place.
+    def undone(self) -> list[Undone]:
+        """The versions whose rows are not the table's any more though no other version replaced them, oldest first.
 
         That can be where a table has no compare-and-swap that other engines use, too.
         """
-        return None
+        return []
 
     def position(self) -> StreamPosition | None:
         """How far the table is of the stream that its rows are of.

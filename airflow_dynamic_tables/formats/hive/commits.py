@@ -167,11 +167,10 @@ class PartitionCommits:
 
     def clear(self, stage: str) -> None:
         """Drop what a commit that is over left in its empty folder: partitions without rows, and guards."""
-        empty = f"{stage}/{tables.EMPTY}"
         table = tables.load(self._metastore, self._path)
         if table is None or not table.partitionKeys:
             return
-        left = {values: one for values, one in self.partitions(table).items() if tables.is_at(one.sd.location, empty)}
+        left = {values: one for values, one in self.partitions(table).items() if tables.left_by(table, one) == stage}
         guards = [values for values, one in left.items() if tables.GUARD in (one.parameters or {})]
         self._drop_guarded(table, stage, [values for values in left if values not in guards], guards)
 

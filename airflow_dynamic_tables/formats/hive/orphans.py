@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
-from hive_metastore.ttypes import Table
+from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries
 from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
@@ -14,10 +14,12 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import KIND, file_uri
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError
 from airflow_dynamic_tables.formats.hive import parameters as tables
-from airflow_dynamic_tables.formats.hive.commits import PartitionCommits
+from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.records import claim, marks_folder, owners, replaced_since, undone
+from airflow_dynamic_tables.formats.hive.undone import find_dropped, find_undone, named
 from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 log = logging.getLogger(__name__)
@@ -39,14 +41,15 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     entries = list_entries(location)
     trace(Step.LISTED, str(path))
     kept = {plain_path(folder) for folder in held()}
-    leads_to = _used(metastore, path)
+    now, partitions = _read(metastore, path)
+    leads_to = _used(now, partitions)
     used = {plain_path(folder) for folder in leads_to if tables.is_below(folder, location)}
     if used and entries and not any(_is_in(entry, used) for entry in entries):
         raise ConfigurationError(f"The files of {path} are not listed below {location} as the table spells them; none goes.")
     kept |= used | {plain_path(folder) for folder in (marks_folder(location), *replaced_since(entries, location, before))}
-    if (lost := undone(table)) is not None:
-        log.warning("Version %s of %s is not in the metastore any more; its files stay.", lost.number, path)
-        kept.add(plain_path(tables.stage_of(tables.root(table), lost.token)))
+    lost = _lost(metastore, path, table)
+    kept |= {plain_path(tables.stage_of(tables.root(table), version.token)) for version in lost}
+    _note_dropped(now, partitions, entries)
     old = [entry for entry in entries if entry.changed_at is not None and entry.changed_at < before]
     orphans = [entry for entry in old if not _is_in(entry, kept)]
     left = {stage for folder in leads_to if (stage := tables.left_in(table, folder))}
@@ -54,6 +57,20 @@ def delete_orphans(metastore: Metastore, path: ObjectPath, before: datetime, hel
     if not orphans or not _is_alone(metastore, table, entries, before):
         return Deleted()
     return delete_entries(location, orphans)
+
+
+def _lost(metastore: Metastore, path: ObjectPath, table: Table) -> list[Version]:
+    """Versions whose files stay though the table does not lead to them: another engine took them away.
+
+    :raises ConflictError: while commits change the table all the time.
+    """
+    found = find_undone(metastore, path)
+    if found is None:
+        raise ConflictError(f"{path} is changed all the time; its files are looked at next time.")
+    for one in found:
+        log.warning("Version %s of %s was undone by another engine, %s.", one.version.number, path, one.how)
+    lost = undone(table)
+    return [*(one.version for one in found), *([lost] if lost is not None else [])]
 
 
 def _finish(metastore: Metastore, path: ObjectPath, table: Table, stages: Collection[str]) -> None:
@@ -98,13 +115,30 @@ def _neighbours(metastore: Metastore, table: Table) -> list[str]:
     return neighbours
 
 
-def _used(metastore: Metastore, path: ObjectPath) -> list[str]:
-    """Every folder that the table leads to."""
+def _read(metastore: Metastore, path: ObjectPath) -> tuple[Table | None, dict[Values, Partition]]:
+    """The table, read after its partitions."""
     table: Table | None = tables.load(metastore, path)
-    if table is None:
-        return []
-    partitions = PartitionCommits(metastore, path).partitions(table).values() if table.partitionKeys else ()
-    return [file_uri(one.sd.location).rstrip("/") for one in (table, *partitions) if one.sd.location]
+    if table is None or not table.partitionKeys:
+        return table, {}
+    partitions = PartitionCommits(metastore, path).partitions(table)
+    return tables.load(metastore, path), partitions
+
+
+def _used(table: Table | None, partitions: Mapping[Values, Partition]) -> list[str]:
+    """Every folder that the table leads to."""
+    read = (*([table] if table is not None else []), *partitions.values())
+    return [file_uri(one.sd.location).rstrip("/") for one in read if one.sd.location]
+
+
+def _note_dropped(table: Table | None, partitions: Mapping[Values, Partition], entries: Collection[Entry]) -> None:
+    """Say which partitions others dropped, before their files go."""
+    if table is None or not table.partitionKeys:
+        return
+    files = (entry.path for entry in entries if not entry.is_folder)
+    for version, gone in find_dropped(table, partitions, files):
+        name = f"{table.dbName}.{table.tableName}"
+        message = "Partitions of version %s of %s were dropped by another engine, and stay so until they are refreshed: %s"
+        log.warning(message, version.number, name, named(gone))
 
 
 def _is_in(entry: Entry, folders: Collection[str]) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
@@ -146,6 +146,19 @@ def is_of(table: Table, one: Table | Partition, token: str) -> bool:
     stage = stage_of(root(table), token)
     was_emptied = (one.parameters or {}).get(TOKEN) == token and left_in(table, one.sd.location) == stage
     return is_read(one, stage) or was_emptied
+
+
+def writer_of(table: Table, one: Table | Partition) -> str | None:
+    """The token of the version whose rows a table or partition leads to, by its location; ``None`` for files of others.
+
+    Of a compaction without a note, and of a commit that has not filled the partition yet, it is the token of that one.
+    """
+    folder = f"{root(table)}/{VERSIONS}/"
+    if not is_below(one.sd.location, folder.rstrip("/")):
+        return None
+    token = unquote(file_uri(one.sd.location)[len(folder) :].partition("/")[0])
+    same = SameRows.read_in(one.parameters)
+    return same.of if same is not None and same.token == token else token
 
 
 def torn(table: Table, parts: Iterable[Table | Partition]) -> list[str]:
@@ -278,6 +291,18 @@ def is_below(location: str | None, folder: str) -> bool:
 def is_at(location: str | None, folder: str) -> bool:
     """Whether a location of the metastore is that folder."""
     return location is not None and file_uri(location).rstrip("/") == folder
+
+
+def left_by(table: Table, one: Partition) -> str | None:
+    """The stage whose commit left a partition without rows, if one did and no other engine put it back so.
+
+    A commit that landed has marked what it emptied, and what it added leads to rows.
+    """
+    stage = left_in(table, one.sd.location)
+    parameters = one.parameters or {}
+    if stage is None or TOKEN in parameters or GUARD in parameters:
+        return stage
+    return None if any(stage == stage_of(root(table), version.token) for version in versions(table)) else stage
 
 
 def left_in(table: Table, location: str | None) -> str | None:

@@ -77,6 +77,13 @@ def write_replaced(stage: str, locations: Iterable[str]) -> None:
     write_text(f"{stage}/{_REPLACED}", json.dumps([file_uri(location) for location in locations]))
 
 
+def replaced_by(stage: str) -> list[str]:
+    """The folders that the commit of a stage took the place of; empty once that is forgotten."""
+    with suppress(FileNotFoundError, ValueError):
+        return list(json.loads(read_text(f"{stage}/{_REPLACED}")))
+    return []
+
+
 def was_about_to_land(stage: str) -> bool:
     """Whether a commit of a stage went so far that it may have landed.
 

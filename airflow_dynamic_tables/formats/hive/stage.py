@@ -253,7 +253,7 @@ class HiveStagedTable(StagedTable):
         wanted = {tuple(spec[key] or NULL_PARTITION for key in keys) for spec in planned} | set(staged) if is_exact else None
         existing = self._commits.partitions(table, sorted(wanted) if wanted is not None else None)
         replaced = {values: one for values, one in existing.items() if planned.covers(dict(zip(keys, values, strict=True)))}
-        left = {stage for one in replaced.values() if (stage := tables.left_in(table, one.sd.location))}
+        left = {stage for one in replaced.values() if (stage := tables.left_by(table, one))}
         for folder in left:
             self._commits.clear(folder)  # a commit that failed
         if left:

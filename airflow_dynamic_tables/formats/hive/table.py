@@ -28,7 +28,7 @@ from airflow_dynamic_tables.formats.hive.compaction import looking
 from airflow_dynamic_tables.formats.hive.compaction.stage import CompactableStage
 from airflow_dynamic_tables.formats.hive.folders import list_folders, notes, state
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
-from airflow_dynamic_tables.formats.hive.records import undone
+from airflow_dynamic_tables.formats.hive.undone import find_undone
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
 
 
@@ -70,16 +70,9 @@ class HiveTable(LakeTable):
             versions.append(pending.version)
         return versions
 
-    def undone(self) -> Undone | None:
-        """See :meth:`LakeTable.undone`; where there are partitions, another engine puts back parameters, no rows."""
-        before = tables.load(self._metastore, self._path)
-        if before is None or before.partitionKeys or tables.identity(before) is None or (lost := undone(before)) is None:
-            return None
-        table = tables.load(self._metastore, self._path)
-        if table is None or tables.revision(table) != tables.revision(before) or tables.is_of(table, table, lost.token):
-            return None  # it was committed just now, or its rows are there
-        how = f"which wrote the table back as it had read it before ({tables.last_change(table)}); its rows are kept"
-        return Undone(lost, how)
+    def undone(self) -> list[Undone]:
+        """See :meth:`LakeTable.undone`; of a table with partitions the versions that it remembers are looked at."""
+        return find_undone(self._metastore, self._path) or []
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
         """See :meth:`LakeTable.read`."""

@@ -76,21 +76,21 @@ class JdbcTable(LakeTable):
         record, table = self._look()
         return layout_of(table, record) if record is not None and table is not None else None
 
-    def undone(self) -> Undone | None:
+    def undone(self) -> list[Undone]:
         """See :meth:`LakeTable.undone`: a table that was dropped, made anew or emptied is noticed, single rows are not."""
         with self._server.connected(self._database) as database:
             record = records.look(database, self._name).record
             table = find(database, self._name)
             if record is None:
-                return None
+                return []
             if table is None:
-                return Undone(record.version, "and the table is gone")
+                return [Undone(record.version, "and the table is gone")]
             if not is_made_here(database, self._name):
                 how = "which dropped the table and made it anew; no refresh replaces that one"
-                return Undone(record.version, how, for_good=True)
+                return [Undone(record.version, how, for_good=True)]
             if record.has_rows and not table.has_rows(database):
-                return Undone(record.version, "which emptied the table; so it stays")
-        return None
+                return [Undone(record.version, "which emptied the table; so it stays")]
+        return []
 
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`; what is told of them is kept, their rows are not."""

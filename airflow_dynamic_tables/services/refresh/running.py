@@ -45,7 +45,7 @@ from airflow_dynamic_tables.services.stages.settling import abort, give_up, sett
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, why_suspended
-from airflow_dynamic_tables.services.tables.undoing import note_undone
+from airflow_dynamic_tables.services.tables.undoing import note_undone, with_undone
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -139,6 +139,8 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     create(workspace, request.table, JobState.RUNNING)
     growth = look(workspace, request.table, request.sources, table.current())
     partitions = planned_partitions(workspace, request, growth)
+    if request.partitions is None:
+        partitions = with_undone(partitions, table, request.table.partition_keys)
     to_do = without_unchanged(workspace, request, table, ToDo(partitions, growth))
     if isinstance(to_do, Skipped):
         return to_do

@@ -195,7 +195,7 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
     version = table.current()
     if version is None:
         raise _MovedError("it has no version yet")
-    if table.undone() is not None:
+    if table.undone():
         raise _MovedError("another engine changed the table")
     unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
     opened = ledger.last_stage(identifier, but_of=COMPACTION)

@@ -100,7 +100,7 @@ def test_the_rows_are_the_same_and_there_is_no_version(lake: Bench) -> None:
     assert again is not None
     assert replace(again, version=state.version) == state
     assert lake.table.count(PartitionSet.of([{"ds": "1"}])) == count
-    assert (lake.table.scattered(LIMITS), lake.table.undone()) == ([], None)
+    assert (lake.table.scattered(LIMITS), lake.table.undone()) == ([], [])
 
 
 @compacting

@@ -102,7 +102,7 @@ def test_a_table_without_partitions(flat: Bench, metastore: Metastore) -> None:
     assert (done.files, done.made) == (MANY + 2, 1)
     assert flat.rows() == ROWS
     assert (flat.table.versions(), flat.table.read().state, flat.table.count(WHOLE_TABLE)) == (versions, state, count)
-    assert flat.table.undone() is None
+    assert flat.table.undone() == []
     again = as_source(flat)
     assert (again.partitions, again.location, again.identity) == (source.partitions, source.location, source.identity)
     outcome = flat.stage("compaction-1").outcome()

@@ -220,27 +220,26 @@ UNDONE: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("statements", "how"), UNDONE.values(), ids=UNDONE)
 def test_what_somebody_does_to_a_whole_table_is_noticed(bench: JdbcBench, statements: str, how: str) -> None:
     bench.refresh({"1": [1]})
-    assert bench.table.undone() is None
+    assert bench.table.undone() == []
     with psycopg.connect(bench.url) as connection:
         connection.execute(f"SET search_path = {table_of(bench).schema}".encode())
         for statement in statements.split("; "):
             connection.execute(statement.format(table=table_of(bench).quoted).encode())
-    undone = bench.table.undone()
-    assert undone is not None
+    (undone,) = bench.table.undone()
     assert how in undone.how
     assert undone.for_good == (how == MADE_ANEW)
     if undone.for_good:
         return  # test_made_anew tells what goes on
     assert bench.refresh({"1": [2]}).number == 2
     assert bench.rows() == {"1": [2]}
-    assert bench.table.undone() is None
+    assert bench.table.undone() == []
 
 
 def test_a_vacuum_of_the_whole_table_changes_nothing(bench: JdbcBench) -> None:
     bench.refresh({"1": [1]})
     with psycopg.connect(bench.url, autocommit=True) as connection:
         connection.execute(f"VACUUM FULL {table_of(bench).quoted}".encode())
-    assert bench.table.undone() is None
+    assert bench.table.undone() == []
 
 
 def test_a_source_that_was_bound_keeps_no_commit_from_the_short_way(bench: JdbcBench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -13,35 +14,48 @@ import pytest
 from hive_metastore.ttypes import Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
+from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import begin, run
+from airflow_dynamic_tables.services.refresh.running import Steps, begin, commit, run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.landing import land, read_result
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
 from tests.support.metastore import HiveMetastore
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_days, write_numbers
 
 TICK = datetime(2024, 3, 2, tzinfo=UTC)
+DAY_BEFORE = "2024-02-29"
 DATABASE = "shop"
 TABLE = "dynamic_tables: [{{name: hms.{database}.numbers, format: parquet, freshness: 1 day, query: SELECT 1 AS x}}]"
+DAYS = """
+dynamic_tables:
+  - name: hms.{database}.numbers
+    format: parquet
+    freshness: 1 day
+    partitioned_by: [ds]
+    options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
+    query: SELECT 1 AS n, '2024-03-01' AS ds
+"""
 
 
 class Shop:
-    """A Hive table without partitions, refreshed by hand."""
+    """A Hive table, by default without partitions, refreshed by hand."""
 
-    def __init__(self, folder: Path, uri: str) -> None:
+    def __init__(self, folder: Path, uri: str, table: str = TABLE) -> None:
         self.database = f"{DATABASE}_{uuid4().hex}"
         catalogs = folder / "catalogs.yaml"
         parameters = f"{{uri: '{uri}', warehouse: 'file://{folder}/warehouse'}}"
         catalogs.write_text(f"catalogs: [{{name: hms, type: hive, connection-params: {parameters}}}]")
-        (folder / "tables.yaml").write_text(TABLE.format(database=self.database))
+        (folder / "tables.yaml").write_text(table.format(database=self.database))
         (self.definition,) = load_definitions(folder / "tables.yaml").tables.values()
         self.settings = Settings(f"sqlite:///{folder}/state.db", f"file://{folder}/unused", catalogs)
         self.metastore = Metastore(uri)
@@ -55,6 +69,19 @@ class Shop:
         version = run(self.workspace, self.request(token, at), lambda plan: write_numbers(plan, numbers))
         assert isinstance(version, Version)
         return version
+
+    def refresh_days(self, token: str, number: int, at: datetime = TICK, *days: str, is_scheduled: bool = False) -> list[str]:
+        """The days that a refresh planned; each gets that number."""
+        planned: list[str] = []
+
+        def write(plan: RefreshPlan) -> None:
+            planned.extend(sorted(str(spec["ds"]) for spec in plan.partitions))
+            write_days(plan, {day: [number] for day in planned})
+
+        named = PartitionSet.of({"ds": day} for day in days) if days else None
+        request = replace(self.request(token, at), partitions=named, is_scheduled=is_scheduled)
+        assert isinstance(run(self.workspace, request, write), Version)
+        return planned
 
     def begin(self, token: str, *numbers: int) -> Attempt:
         """A refresh that dies before its commit."""
@@ -121,6 +148,51 @@ def test_an_undone_version_stands_in_the_history(shop: Shop, notices: str) -> No
     assert shop.refresh("last", 4, at=TICK + timedelta(days=1)).number == (3 if notices == "the maintenance" else 4)
     sweep(shop.workspace)
     assert {state for token, (state, _, _) in history(shop).items() if token != "undone"} == {RefreshState.SUCCEEDED}
+
+
+@pytest.fixture
+def days(tmp_path: Path, empty_state: Path, hive_metastore: HiveMetastore) -> Iterator[Shop]:
+    (tmp_path / "state.db").write_bytes(empty_state.read_bytes())
+    shop = Shop(tmp_path, hive_metastore.uri, DAYS)
+    with closing(shop.metastore), shop.workspace:
+        yield shop
+
+
+@pytest.mark.parametrize("notices", ["the maintenance", "recover", "the next refresh", "the commit"])
+def test_partitions_that_were_put_back_stand_in_the_history_and_are_refreshed(days: Shop, notices: str) -> None:
+    days.refresh_days("first", 1)
+    read = days.metastore.call("get_partitions", days.database, "numbers", -1)
+    days.refresh_days("undone", 2)
+
+    def alter() -> None:
+        days.metastore.call("alter_partitions", days.database, "numbers", read)
+
+    if notices != "the commit":
+        alter()
+    if notices == "the maintenance":
+        days.ahead = timedelta(days=3)
+        assert sweep(days.workspace).failed == ()
+        days.ahead = timedelta()
+    elif notices == "recover":
+        recover(days.workspace, days.definition.identifier)
+    elif notices == "the next refresh":
+        assert days.refresh_days("by hand", 3, TICK, DAY_BEFORE) == [DAY_BEFORE]
+    else:
+        attempt = begin(days.workspace, replace(days.request("by hand"), partitions=PartitionSet.of([{"ds": DAY_BEFORE}])))
+        assert isinstance(attempt, Attempt)
+        write_days(attempt.plan, {DAY_BEFORE: [3]})
+        alter()
+        commit(days.workspace, attempt, Steps())
+    state, version, why = history(days)["undone"]
+    assert (state, version) == (RefreshState.UNDONE, 2)
+    assert str(why).startswith("Version 2 was undone by another engine, which altered partitions, so that ds=2024-03-01 lead to")
+    assert history(days)["first"] == (RefreshState.SUCCEEDED, 1, None)
+    assert sorted(Path(days.stage("undone").location.removeprefix("file://")).rglob("*.parquet"))
+
+    assert days.refresh_days("next", 4, TICK + timedelta(days=1), is_scheduled=True) == ["2024-03-01", "2024-03-02"]
+    rows = {row["ds"]: row["n"] for row in sample(days.workspace, days.definition.identifier, 100)}
+    assert rows == {"2024-03-01": 4, "2024-03-02": 4} | ({DAY_BEFORE: 3} if "by hand" in history(days) else {})
+    assert days.refresh_days("last", 5, TICK + timedelta(days=2), is_scheduled=True) == ["2024-03-03"]
 
 
 def test_a_stage_that_was_given_up_and_is_read_all_the_same_has_landed(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,176 @@
+"""Versions of a Hive table that another engine undid: it wrote the table or partitions back as it had read them before a commit.
+
+The metastore compares nothing when other engines alter a table. A partition has the rows of the folder that it leads to, and the
+name of that folder says which version wrote them. If a later version replaced the partition, it was put back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from urllib.parse import unquote
+
+from hive_metastore.ttypes import Partition, Table
+
+from airflow_dynamic_tables.clients.files import list_files, plain_path
+from airflow_dynamic_tables.clients.metastore.client import Metastore
+from airflow_dynamic_tables.clients.metastore.tables import partition_keys_of
+from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.core.tables.data_files import partition_of
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, PartitionSet
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.formats.base import Undone
+from airflow_dynamic_tables.formats.commits import ATTEMPTS, TOKEN
+from airflow_dynamic_tables.formats.hive import parameters as tables
+from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
+from airflow_dynamic_tables.formats.hive.records import replaced_by, undone
+
+_NAMED = 10
+"""Partitions that a message names."""
+
+
+def find_undone(metastore: Metastore, path: ObjectPath) -> list[Undone] | None:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.undone`; ``None`` while commits change the table all the time."""
+    for attempt in range(ATTEMPTS):
+        time.sleep(0.02 * attempt)
+        before = tables.load(metastore, path)
+        if before is None or tables.identity(before) is None:
+            return []
+        found = _undone_partitions(metastore, path, before) if before.partitionKeys else _undone_table(before)
+        if not found:
+            return []
+        table = tables.load(metastore, path)
+        if table is None or tables.revision(table) == tables.revision(before):
+            return found if table is not None else []
+    return None
+
+
+def find_dropped(table: Table, partitions: Collection[Values], files: Iterable[str]) -> Iterator[tuple[Version, PartitionSet]]:
+    """The partitions that versions filled, no later version replaced, and the table does not have any more, oldest version first.
+
+    :param table: as it was read after its ``partitions``.
+    :param files: the paths of all files of the stages of the table.
+    """
+    keys = partition_keys_of(table)
+    stages = f"{plain_path(tables.root(table))}/{tables.VERSIONS}/"
+    filled: dict[str, set[Values]] = {version.token: set() for version in tables.versions(table)}
+    for path in files:
+        token, data, rest = (*path.removeprefix(stages).split("/", 2), "", "")[:3]
+        values = tuple(partition_of(rest.rpartition("/")[0]).values())
+        if path.startswith(stages) and data == "data" and len(values) == len(keys) and unquote(token) in filled:
+            filled[unquote(token)].add(values)
+    history = _history(table, tables.versions(table), {token: frozenset(found) for token, found in filled.items()})
+    for version in reversed(history.versions):
+        gone = [values for values in filled[version.token] if values not in partitions and history.last_of(values) is version]
+        if gone:
+            yield version, history.specs(sorted(gone))
+
+
+def _undone_table(table: Table) -> list[Undone]:
+    lost = undone(table)
+    if lost is None or tables.is_of(table, table, lost.token):
+        return []  # its rows are there
+    how = f"which wrote the table back as it had read it before ({tables.last_change(table)}); its rows are kept"
+    return [Undone(lost, how)]
+
+
+def _undone_partitions(metastore: Metastore, path: ObjectPath, table: Table) -> list[Undone]:
+    lost = undone(table)
+    history = _history(table, [*tables.versions(table), *([lost] if lost is not None else [])], {})
+    put_back: dict[int, list[Values]] = {}
+    for values, one in PartitionCommits(metastore, path).partitions(table, history.named()).items():
+        version = history.last_of(values)
+        if version is not None and history.is_put_back(version, values, one):
+            put_back.setdefault(version.number, []).append(values)
+    return [
+        Undone(version, _how(specs := history.specs(put_back[version.number])), partitions=specs)
+        for version in reversed(history.versions)
+        if version.number in put_back
+    ]
+
+
+def _history(table: Table, versions: Iterable[Version], filled: dict[str, frozenset[Values]]) -> _History:
+    newest_first = sorted((version for version in versions if version.number), key=lambda version: -version.number)
+    return _History(table, partition_keys_of(table), newest_first, filled)
+
+
+def named(partitions: PartitionSet) -> str:
+    """The first partitions of a set, and how many more there are."""
+    first = str(PartitionSet.of(islice(partitions, _NAMED)))
+    return f"{first} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else first
+
+
+def _how(partitions: PartitionSet) -> str:
+    return f"which altered partitions, so that {named(partitions)} lead to other files; those of the version are kept"
+
+
+@dataclass(slots=True)
+class _History:
+    """The versions that a table remembers, newest first, and the partitions that each of them replaced and filled."""
+
+    table: Table
+    keys: Sequence[str]
+    versions: Sequence[Version]
+    _filled: dict[str, frozenset[Values]]
+
+    def specs(self, partitions: Iterable[Values]) -> PartitionSet:
+        """Partitions by their keys."""
+        return PartitionSet.of(self._spec(values) for values in partitions)
+
+    def named(self) -> list[Values] | None:
+        """The partitions that the versions replaced; ``None`` when one of them replaced more than it names."""
+        names: dict[Values, None] = {}
+        for version in self.versions:
+            if version.partitions is None or any(len(spec) != len(self.keys) for spec in version.partitions):
+                return None
+            names |= dict.fromkeys(tuple(spec[key] or NULL_PARTITION for key in self.keys) for spec in version.partitions)
+        return list(names)
+
+    def last_of(self, values: Values) -> Version | None:
+        """The last version that replaced a partition."""
+        return next((version for version in self.versions if self._has_replaced(version, values)), None)
+
+    def is_put_back(self, version: Version, values: Values, one: Partition) -> bool:
+        """Whether a partition has other rows than the last version that replaced it gave it, and no later commit did that."""
+        if tables.is_of(self.table, one, version.token):
+            return False
+        writer = tables.writer_of(self.table, one)
+        pending = tables.pending(self.table)
+        if pending is not None and writer == pending.version.token:
+            return False
+        if writer is None or tables.left_in(self.table, one.sd.location) is not None:
+            return self._fills(version, values)  # otherwise others added it, or a commit that failed did
+        is_later = (one.parameters or {}).get(TOKEN) == writer and tables.number_of(one) > version.number
+        return writer != version.token and not is_later and not self._is_compacted(version, writer)
+
+    def _is_compacted(self, version: Version, token: str) -> bool:
+        """Whether that token is of a compaction of the version; only asked where the note of it is gone."""
+        root = tables.root(self.table)
+        stage = tables.stage_of(root, version.token)
+        return any(tables.is_below(location, stage) for location in replaced_by(tables.stage_of(root, token)))
+
+    def _has_replaced(self, version: Version, values: Values) -> bool:
+        if version.partitions is None:
+            return self._fills(version, values)
+        return version.partitions.covers(self._spec(values))
+
+    def _fills(self, version: Version, values: Values) -> bool:
+        """Whether a version wrote rows of a partition."""
+        if version.token not in self._filled:
+            self._filled[version.token] = self._listed(version)
+        return values in self._filled[version.token]
+
+    def _listed(self, version: Version) -> frozenset[Values]:
+        folder = tables.data_of(tables.stage_of(tables.root(self.table), version.token))
+        try:
+            files = list_files(folder)
+        except FileNotFoundError:
+            return frozenset()
+        start = len(plain_path(folder)) + 1
+        folders = {plain_path(file)[start:].rpartition("/")[0] for file in files}
+        return frozenset(tuple(partition_of(name).values()) for name in folders)
+
+    def _spec(self, values: Values) -> Mapping[str, str]:
+        return dict(zip(self.keys, values, strict=True))
