@@ -16,10 +16,8 @@ from airflow_dynamic_tables.api.app import make_app
 from airflow_dynamic_tables.api.desk import Gateway
 from airflow_dynamic_tables.api.standalone.hosts import KnownHosts
 from airflow_dynamic_tables.api.standalone.processes import Processes
+from airflow_dynamic_tables.api.standalone.protocol import BoundedProtocol
 from airflow_dynamic_tables.exceptions import ConfigurationError
-
-_CONNECTIONS = 500
-"""Connections at once; each is a file, and a process may have 1024."""
 
 _END_SECONDS = 10
 """How long a request may take to end when the server does."""
@@ -59,8 +57,8 @@ def serve(gateway: Gateway, refreshes: Processes, place: Place, on_ready: Callab
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                http=BoundedProtocol,
                 ws="none",
-                limit_concurrency=_CONNECTIONS,
                 timeout_graceful_shutdown=_END_SECONDS,
             )
             _settle_memory(gateway)
