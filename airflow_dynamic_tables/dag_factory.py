@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -141,8 +140,6 @@ def _one_dag(path: Path, access: Access, dag_id: str) -> list[DAG]:
     tables = [table for table in tables if not not_supported_yet(table)]
     if not tables:
         return []
-    # They are the scheduler's: a worker may be configured otherwise, and need not know what is called at the deadline.
-    tables = [replace(table, deadline=None, executor=None) for table in tables]
     return [build_group_dag(tables, definitions, access) if tables[0].dag else build_dag(tables[0], definitions, access)]
 
 

@@ -23,11 +23,14 @@ from airflow_dynamic_tables.assets import dynamic_table_asset
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, build_dag, load_dynamic_tables
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
+from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.normalised import normalised
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.services.settings import find_catalogs_file
+from tests.definitions.test_normalised import EVERYTHING
 
 DAILY, TOTALS = "dynamic_table__lake__sales__daily", "dynamic_table__lake__sales__totals"
 
@@ -225,6 +228,37 @@ def test_an_executor_that_this_airflow_does_not_have_is_a_mistake_of_its_table(
     if setting.startswith("executor:"):
         monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", TOTALS)
         assert TOTALS in load(folder), "its worker may be configured otherwise"
+
+
+COMPANY = """
+from airflow.sdk import BaseNotifier
+def page(context): ...
+begun = late = note = page
+class Chat(BaseNotifier):
+    def __init__(self, **arguments): super().__init__()
+    def notify(self, context): ...
+class V1Pod: ...
+big = V1Pod()
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The airflow.security.permissions module")  # Airflow's own, of access_control
+def test_a_task_registers_every_key_of_its_definition(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that Airflow is not given where a task runs, or ``diff`` would report a change after each refresh."""
+    (tmp_path / "company").mkdir()
+    for module in ("alerts", "pods"):
+        (tmp_path / "company" / f"{module}.py").write_text(COMPANY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = EVERYTHING.replace("  scheduler: dolphinscheduler\n", "")
+    (folder / "tables.yaml").write_text(text, encoding="utf-8")
+    declared = load_definitions(folder).tables.values()
+    assert any(table.deadline and table.executor for table in declared)
+    for table in declared:
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", table.workflow_id)
+        dag = load(folder)[table.workflow_id]
+        (task,) = (task for task in dag.tasks if isinstance(task, DynamicTableRefreshOperator))
+        assert normalised(task.table) == normalised(table)
+        assert (task.executor, dag.deadline or None) == (None, None), "a worker may be configured otherwise"
 
 
 def test_default_args_hold_where_the_definitions_say_nothing(folder: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow.executors.executor_loader import ExecutorLoader
 from airflow.providers.common.compat.sdk import BaseNotifier
+from airflow.sdk import get_parsing_context
 from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
@@ -26,11 +27,13 @@ _REFERENCES = {"queued_at": DeadlineReference.DAGRUN_QUEUED_AT, "logical_date": 
 
 
 def deadlines_of(table: DynamicTable) -> list[DeadlineAlert]:
-    """Airflow's alerts, one for each callback of the deadline; none when the table has no deadline.
+    """Airflow's alerts, one for each callback of the deadline; none when the table has no deadline, nor where a task runs.
+
+    Only the scheduler watches deadlines: a worker need not be able to import what is called.
 
     :raises ConfigurationError: when what is to be called does not exist, or could not be called where Airflow does that.
     """
-    if table.deadline is None:
+    if table.deadline is None or get_parsing_context().dag_id is not None:
         return []
     reference = _REFERENCES[table.deadline.reference]
     interval = table.deadline.after or table.freshness.period

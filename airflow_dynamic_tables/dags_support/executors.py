@@ -7,6 +7,7 @@ from typing import Any
 from airflow.exceptions import UnknownExecutorException
 from airflow.executors.executor_loader import ExecutorLoader
 from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import get_parsing_context
 
 from airflow_dynamic_tables.dags_support.callbacks import look_up_name
 from airflow_dynamic_tables.definitions.model import DynamicTable
@@ -18,10 +19,12 @@ _POD = "pod_override"
 def executor_settings(table: DynamicTable) -> dict[str, Any]:
     """Its executor and what that takes, as arguments of operators.
 
+    Where a task runs, the executor is left out: it was chosen by the scheduler, and the worker may be configured differently.
+
     :raises ConfigurationError: when this Airflow has no such executor, or there is no such pod.
     """
     settings: dict[str, Any] = {}
-    if table.executor is not None:
+    if table.executor is not None and get_parsing_context().dag_id is None:
         _check_executor(table.executor)
         settings["executor"] = table.executor
     if table.executor_config is not None:
