@@ -15,14 +15,72 @@ _SECRET = (
 )
 # In other text a token is one of a refresh, which is no secret.
 _SECRET_NAME = re.compile(rf"{_SECRET}|(?:^|[_.\-])token$|(?:^|\.)header\.", re.IGNORECASE)
-_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"""
-_BARE = r"""(?:(?:Bearer|Basic)\s{1,3})?[^\s&"'][^\s&]*"""
 # Every repetition has an end: the text may be one word of megabytes.
+_QUOTED = r"""\"(?:[^"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.|''){0,4096}'(?!')|\\{1,3}"[^"\n]{0,4096}"|["'][^"'\n]{0,4096}"""
+"""A quoted value: with quotes inside as Python, JSON and SQL write them, as JSON in JSON, and one whose end is missing."""
+
+_NEW = r"""(?!\*{3}(?:[\s,;&)\]}<>"']|$))"""
+"""What is hidden already is not hidden again, with the mark behind it."""
+
+_BARE = rf"""{_NEW}(?:(?:Bearer|Basic)\s{{1,3}})?[^\s&"'](?:[^\s&]|&(?![\w.\-]{{1,80}}=)){{0,4096}}"""
+"""A value without quotes; it ends where the next parameter of a URL begins."""
+
+_PROSE = r"""(?![a-z'\-]{1,40}[,;.]?[ \t]{1,3}(?![\w.\-]{1,40}["']?\s?[:=])[a-z(])"""
+"""No two words of a sentence: ``a password: it is told by the connection``."""
+
+_WORD = rf"{_PROSE}{_NEW}(?![\[({{<])[^\s\"'\-]\S{{0,4096}}"
+_NAME = rf"(?:{_SECRET}|\bauthorization\b)[\w.\-]{{0,80}}"
+_IGNORE = re.IGNORECASE
 _NAMED = re.compile(
-    rf"""((?:{_SECRET})[\w.\-]{{0,80}})(?:(["'`]?\s{{0,3}}=\s{{0,3}})(?:{_QUOTED}|{_BARE})|(["']\s?:\s?)(?:{_QUOTED}))""",
-    re.IGNORECASE,
+    rf"""({_NAME})(\\{{0,3}}["'`]?\s{{0,3}}(?:=>|->|:=|=(?!>))\s{{0,3}})(?:{_QUOTED}|{_BARE})"""
+    rf"""|({_NAME})(\\{{0,3}}["']\s?:\s?)(?:{_QUOTED})""",
+    _IGNORE,
 )
+_AFTER_COLON = re.compile(
+    rf"""({_NAME})(?<!error)(?<!exception)(?<!warning)(["'`]?[ \t]{{0,3}}:[ \t]{{1,3}})({_QUOTED}|{_WORD})""", _IGNORE
+)
+_JOINED = re.compile(
+    r"""(?<![a-z])((?:password|passwd|passphrase|(?:secret|access|private|api)[_.\-]?key):)[^\s:"'][^\s:]{0,4096}(?=\s|$)""",
+    _IGNORE,
+)
+_OPTION = re.compile(
+    rf"""(--[\w.\-]{{0,80}}(?:password|passwd|passphrase|secret|[_.\-]key|(?:access|auth|api|bearer|session)[_.\-]token)\s{{1,3}})"""
+    rf"({_QUOTED}|{_WORD})",
+    _IGNORE,
+)
+_LOGIN = re.compile(
+    r"""(authorization["']?\s{0,3}[:=]\s{0,3}["']?)(?:Bearer|Basic|Negotiate|Digest|Token)\s{1,3}[^\s"']{1,4096}""", _IGNORE
+)
+_BEARER = re.compile(r"\b(Bearer\s{1,3})(?=[A-Za-z.~+/=\-]{0,200}[\d._])[\w.~+/=\-]{8,4096}")
+_SIGNED = re.compile(r"""((?:\bsig|signature)=)[^\s&"',;]{1,4096}""", _IGNORE)
+_SQL = re.compile(r"""(\b(?:password|identified\s{1,3}by)\s{1,3})'(?:[^']|''){0,4096}'""", _IGNORE)
+_PAIR = re.compile(
+    rf"""([(\[]\s?["']?[\w.\-]{{0,80}}?{_NAME}["']?,\s{{0,3}})(?:{_QUOTED}|[^\s)\]"']{{1,4096}})(?=\s?[)\]])""", _IGNORE
+)
+_XML = re.compile(
+    rf"""(<[\w:.\-]{{0,80}}?{_NAME}(?:\s[^<>]{{0,200}})?>|{_NAME}\s?</name>\s{{0,80}}<value>)[^<]{{1,4096}}""", _IGNORE
+)
+_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:[^\-]|-(?!----)){1,16384}")
 _IN_URL = re.compile(r"""(\w://[^\s/:@"'`]{0,256}:)[^\s"'`]{1,1024}@""")
+_TOKEN_IN_URL = re.compile(r"""(https?://)[^\s/:@"'`?#]{1,1024}@""", _IGNORE)
+
+_FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (_KEY, rf"\1{HIDDEN}"),
+    (_IN_URL, rf"\1{HIDDEN}@"),
+    (_TOKEN_IN_URL, rf"\1{HIDDEN}@"),
+    (_LOGIN, rf"\1{HIDDEN}"),
+    (_BEARER, rf"\1{HIDDEN}"),
+    (_SIGNED, rf"\1{HIDDEN}"),
+    (_NAMED, rf"\1\2\3\4{HIDDEN}"),
+    (_AFTER_COLON, rf"\1\2{HIDDEN}"),
+    (_JOINED, rf"\1{HIDDEN}"),
+    (_OPTION, rf"\1{HIDDEN}"),
+    (_SQL, rf"\1{HIDDEN}"),
+    (_PAIR, rf"\1{HIDDEN}"),
+    (_XML, rf"\1{HIDDEN}"),
+)
+"""The spellings of secrets, and what is left of each."""
+
 _IN_COMMENT = re.compile(
     rf"""(\#[^\n]{{0,200}}?(?:{_SECRET})[\w.\-]{{0,80}}["'`]?\s{{0,3}}:[ \t]{{1,3}})\S[^\n]*""", re.IGNORECASE
 )
@@ -39,11 +97,14 @@ def has_password(uri: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """Text in which secrets of ``name=secret`` and ``"name": "secret"``, and passwords in URLs, are hidden.
+    """Text in which the values of secret names, logins in headers and URLs, and signatures are hidden, in the spellings of URLs,
+    command lines, DSNs, JSON, YAML, SQL, XML, properties and environments.
 
-    A secret without such a name cannot be told from other text.
+    A secret without such a name cannot be distinguished from other text.
     """
-    return _NAMED.sub(rf"\1\2\3{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}@", text))
+    for form, left in _FORMS:
+        text = form.sub(left, text)
+    return text
 
 
 def yaml_without_secrets(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from airflow_dynamic_tables.exceptions import DynamicTableError, JobFailedError
 from airflow_dynamic_tables.redaction import has_password, is_secret_name, without_secret_values, without_secrets
@@ -25,6 +27,36 @@ HIDDEN = {
         "--conf spark.sql.catalog.lake.token=*** --conf spark.sql.catalog.lake.header.Api=***"
     ),
     "spark.sql.catalog.lake.header.Authorization=Bearer abc --conf x": "spark.sql.catalog.lake.header.Authorization=*** --conf x",
+    "password: hunter2": "password: ***",
+    "login failed, password: hunter host: db": "login failed, password: *** host: db",
+    "password: 'a b' user: me": "password: *** user: me",
+    "password='it''s QPW' host=h": "password=*** host=h",
+    "password='QPW with no end": "password=***",
+    "password=QPW&QPW2 host=h": "password=*** host=h",
+    "(fs.s3a.secret.key -> QPW, a -> b)": "(fs.s3a.secret.key -> *** a -> b)",
+    "password => 'QPW', user => 'me'": "password => ***, user => 'me'",
+    "(fs.s3a.secret.key,QPW) (a,b)": "(fs.s3a.secret.key,***) (a,b)",
+    "('password', 'Q PW')": "('password', ***)",
+    "Authorization: Bearer QPW": "Authorization: ***",
+    "-H 'Authorization: Basic UVBX' -H 'X: y'": "-H 'Authorization: ***' -H 'X: y'",
+    "{'Authorization': 'Bearer QPW', 'a': 1}": "{'Authorization': ***, 'a': 1}",
+    "sent Bearer eyJhbGci.eyJzdWIi.QPW-_ to it": "sent Bearer *** to it",
+    "psql --password QPW --host h": "psql --password *** --host h",
+    "--db-password 'Q PW' --host h": "--db-password *** --host h",
+    "https://ghp_QPW@github.example/x": "https://***@github.example/x",
+    "https://h/x?X-Amz-Credential=A%2Fb&X-Amz-Signature=QPW&x=1": "https://h/x?X-Amz-Credential=***&X-Amz-Signature=***&x=1",
+    "https://h/x?sv=1&sig=QPW%3D&se=2": "https://h/x?sv=1&sig=***&se=2",
+    "SharedAccessSignature sig=QPW": "SharedAccessSignature sig=***",
+    "AccountName=a;AccountKey=QPW==;EndpointSuffix=x": "AccountName=a;AccountKey=***",
+    "ALTER ROLE me PASSWORD 'it''s QPW' LOGIN": "ALTER ROLE me PASSWORD *** LOGIN",
+    "<name>fs.s3a.secret.key</name>\n<value>QPW</value>": "<name>fs.s3a.secret.key</name>\n<value>***</value>",
+    "<password>QPW</password>": "<password>***</password>",
+    r'"{\"password\": \"QPW\", \"n\": 1}"': r'"{\"password\": ***, \"n\": 1}"',
+    "-----BEGIN RSA PRIVATE KEY-----\nQPW\n-----END RSA PRIVATE KEY-----": (
+        "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"
+    ),
+    "PATH=/bin\nMY_DB_PASSWORD=QPW\nHOME=/root": "PATH=/bin\nMY_DB_PASSWORD=***\nHOME=/root",
+    "db.password:QPW": "db.password:***",
 }
 SHOWN = [
     'FATAL: password authentication failed for user "me"',
@@ -33,6 +65,52 @@ SHOWN = [
     "Stage token=manual__2024 of lake.sales.t",
     "thrift://127.0.0.1:9083 does not answer, mail to ops@example.org",
     "file:///srv/warehouse/lake/sales/t-1/ds=2024-01-01T00:00/part.parquet",
+    "NoCredentialsError: Unable to locate credentials",
+    "DefaultCredentialsError: File /x/y.json was not found.",
+    "CredentialRetrievalError: 403 Forbidden",
+    "options take no password: give the login to the connection",
+    "unknown keys 'password', 'user'; did you mean 'passfile'?",
+    "body.password: is missing; write it",
+    "dynamic-tables serve --token-file /home/me/token --port 8097",
+    "--password is not taken: use --password-file instead",
+    "dynamic-tables publish lake.sales.t --token manual__2024-01-01",
+    "the signature of f(x) changed; the token: manual__2024",
+    "git clone ssh://git@github.example/x.git, hdfs://me@nn:8020/x, abfss://box@account.dfs.core.windows.net/x",
+    "https://docs.example.org/@me/x?page=1",
+    "catalogs.yaml:5:7: 'password' sounds like a secret; see docs/security.md",
+    "airflow.secrets.metastore:Backend cannot be imported",
+    "authorization: denied by policy",
+    "Bearer authentication is required",
+    "SELECT secret_level, pass FROM t WHERE access_keys > 3",
+]
+
+SPELLINGS = [
+    "password={}",
+    "password = {} user=me",
+    "host=h password={} port=1",
+    "jdbc:postgresql://h/d?user=me&password={}&ssl=true",
+    "postgresql://me:{}@h/d",
+    "https://{}@h/d",
+    "password: {}",
+    "  password: {}\n  user: me",
+    'password: "{}"',
+    '{{"password":"{}","n":1}}',
+    "{{'MY_PASSWORD': '{}', 'n': 1}}",
+    '"{{\\"api_key\\": \\"{}\\"}}"',
+    "Map(fs.s3a.secret.key -> {}, a -> b)",
+    "(spark.hadoop.fs.s3a.secret.key,{})",
+    "Authorization: Bearer {}",
+    "'authorization': 'Basic {}'",
+    "--password {} --host h",
+    "--password={}",
+    "?X-Amz-Signature={}&x=1",
+    "SharedAccessSignature=sr=x&sig={}",
+    "export AWS_SECRET_ACCESS_KEY={}",
+    "PGPASSWORD={} psql",
+    "fs.azure.account.key.x.net={}",
+    "CREATE USER me PASSWORD '{}'",
+    "<value>x</value><client_secret>{}</client_secret>",
+    "spring.datasource.password:{}",
 ]
 
 
@@ -40,6 +118,16 @@ SHOWN = [
 def test_secrets_are_hidden(text: str) -> None:
     assert without_secrets(text) == HIDDEN[text]
     assert without_secrets(HIDDEN[text]) == HIDDEN[text]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@settings(max_examples=25)
+@given(secret=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9!$%*+.~^]{2,20}[0-9]", fullmatch=True))
+def test_a_secret_is_hidden_in_every_spelling(spelling: str, secret: str) -> None:
+    for text in (spelling.format(secret), f"It failed: {spelling.format(secret)}", f"{spelling.format(secret)}\nand more of it"):
+        hidden = without_secrets(text)
+        assert secret not in hidden.replace("***", ""), hidden
+        assert without_secrets(hidden) == hidden
 
 
 @pytest.mark.parametrize("text", SHOWN)
@@ -89,8 +177,27 @@ def test_passwords_of_uris() -> None:
     assert not has_password("s3://bucket/password=x/a@b")
 
 
-@pytest.mark.parametrize("part", ["secret", "a://b:", "password=", 'password="', "aaaaaa", '"'])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "secret",
+        "a://b:",
+        "password=",
+        'password="',
+        "aaaaaa",
+        '"',
+        "password: ",
+        "--password ",
+        "<password>",
+        "https://",
+        "('password',",
+        "Bearer ",
+        "-----BEGIN PRIVATE KEY-----",
+        "authorization=",
+        "'",
+    ],
+)
 def test_megabytes_take_seconds(part: str) -> None:
     start = time.process_time()
-    without_secrets(part * (500_000 // len(part)))
-    assert time.process_time() - start < 10
+    without_secrets(part * (200_000 // len(part)))
+    assert time.process_time() - start < 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_dynamic_tables.api.desk import Gateway
 from airflow_dynamic_tables.api.problems import problem, problem_of
+from airflow_dynamic_tables.core.mistakes import shown
 
 BODY_BYTES = 200_000
 """A body: a hundred tables with long names take half of that."""
@@ -64,6 +66,8 @@ class Gate:
         self._inside += 1
         try:
             body = await _read(request, receive)
+            if (twice := _repeated_key(body)) is not None:
+                return problem(400, path, f"The body has the key {shown(repr(twice))} twice; write it once.")
             async with self._places:
                 await self._app(scope, _again(body, receive), send)
         except _TooLargeError:
@@ -105,6 +109,29 @@ async def _read(request: Request, receive: Receive) -> bytes:
                 raise _TooLargeError
             if not message.get("more_body", False):
                 return body
+
+
+class _RepeatedKeyError(Exception):
+    """A JSON object has a key twice."""
+
+
+def _repeated_key(body: bytes) -> str | None:
+    """A key that an object of a body has twice. What is no JSON is left to the routes."""
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        read = dict(pairs)
+        if len(read) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+        return read
+
+    try:
+        json.loads(body, object_pairs_hook=once)
+    except _RepeatedKeyError as error:
+        return str(error)
+    except (ValueError, RecursionError):
+        return None
+    return None
 
 
 def _again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import Header, Path, Query
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema, field_validator
 from pydantic.alias_generators import to_camel
 
 from airflow_dynamic_tables.catalog.values import JobState
@@ -55,11 +56,17 @@ def parsed_name(name: str) -> TableIdentifier:
     return TableIdentifier(*parts)
 
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]|$)")
+"""How a time begins; a number could mean a year, a day or a second."""
+
+
 def _checked_time(text: str | None) -> str | None:
     """A time as ISO 8601, or with a space, as the schedulers of the seed write it; nothing is the same as no time."""
     if not text:
         return None
     try:
+        if not _DATE.match(text):
+            raise ValueError(text)
         return datetime.fromisoformat(text).isoformat()
     except ValueError as error:
         raise ValueError("is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00") from error
@@ -86,7 +93,7 @@ class Configuration(Question):
         description="Partitions to refresh instead of those of the schedule time, with commas between.",
         examples=["ds=2024-01-01"],
     )
-    full_refresh: bool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+    full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
 
     _partition = field_validator("partition")(_checked_partition)
 
@@ -94,6 +101,11 @@ class Configuration(Question):
 def _listed(tables: object) -> object:
     """Names in a list. The HTTP task of DolphinScheduler sends text only."""
     return tables.split(",") if isinstance(tables, str) else tables
+
+
+def _as_flag(flag: object) -> object:
+    """A truth value, also as the HTTP task of DolphinScheduler sends it: as text."""
+    return {"true": True, "false": False}.get(flag, flag) if isinstance(flag, str) else flag
 
 
 _Name = Annotated[Text, Field(max_length=_NAME_CHARACTERS)]
@@ -126,7 +138,7 @@ class SchedulerRefresh(Question):
         max_length=64,
         description="The tick; in the time zone of each table when it names none. Left out or empty: its latest tick.",
     )
-    is_periodic: bool = Field(
+    is_periodic: Annotated[StrictBool, BeforeValidator(_as_flag)] = Field(
         default=False,
         description="Whether the schedule asks, and nobody by hand: such a refresh is left out while nothing has moved.",
     )
@@ -152,8 +164,8 @@ class TableRefresh(Question):
 
     schedule_time: str | None = Field(default=None, max_length=64, description="Left out: the latest tick of the table.")
     partition: Text | None = Field(default=None, max_length=_TEXT_CHARACTERS, description="As `ds=2024-01-01,ds=2024-01-02`.")
-    full_refresh: bool = Field(default=False, description="Replace the whole table, whatever its partitions.")
-    force: bool = Field(default=False, description="Refresh it though it is suspended.")
+    full_refresh: StrictBool = Field(default=False, description="Replace the whole table, whatever its partitions.")
+    force: StrictBool = Field(default=False, description="Refresh it though it is suspended.")
 
     _time = field_validator("schedule_time")(_checked_time)
     _partition = field_validator("partition")(_checked_partition)
@@ -178,8 +190,8 @@ class Drop(Question):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ifExists": True}]})
 
-    if_exists: bool = Field(default=False, description="A table that is not there is no problem.")
-    purge: bool = Field(default=False, description="Delete its files, too; nobody can bring them back.")
+    if_exists: StrictBool = Field(default=False, description="A table that is not there is no problem.")
+    purge: StrictBool = Field(default=False, description="Delete its files, too; nobody can bring them back.")
 
 
 class TableFilter(BaseModel):
@@ -211,6 +223,11 @@ Key = Annotated[
         description="Chosen by the caller, new for each wish: who sends it again is given the same job, and starts no other one.",
         openapi_examples={"usual": {"value": "8e03978e-40d5-43dd-bc93-6894a57f9324"}},
     ),
+]
+Time = Annotated[
+    str | None,
+    Query(alias="scheduleTime", max_length=64, description="As in the body of a refresh. Left out: its latest tick."),
+    AfterValidator(_checked_time),
 ]
 Limit = Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="How many at most.")]
 """Of a page; with a default where it is used."""

@@ -41,6 +41,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, empty_state: Path) -> Iter
         yield server
 
 
+NO_TIME = "is no time; write it as 2024-01-02 00:00:00 or 2024-01-02T00:00:00+00:00"
+NO_TIMES = ("2024", "20240101", "0.5", "1704067200", "2024-W01-1", "now")
+
 WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", ALL, {"headers": {"authorization": ""}}, 401, "Say who you are."),
     ("POST", REFRESH, {"headers": {"authorization": ""}, "content": b"{"}, 401, "Say who you are."),
@@ -74,7 +77,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         f"{DAILY}/plan?scheduleTime=yesterday",
         {},
         422,
-        "query.scheduleTime: input should be a valid datetime or date, input is too short",
+        f"query.scheduleTime: {NO_TIME}",
     ),
     (
         "GET",
@@ -147,7 +150,7 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
         REFRESH,
         {"json": {"tables": T, "isPeriodic": "perhaps"}},
         422,
-        "body.isPeriodic: input should be a valid boolean, unable to interpret input",
+        "body.isPeriodic: input should be a valid boolean",
     ),
     (
         "POST",
@@ -290,10 +293,41 @@ WRONG: list[tuple[str, str, dict[str, Any], int, str]] = [
     (
         "POST",
         REFRESH,
-        {"content": b'{"tables": ["lake.sales.daily"], "tables": NaN}', "headers": JSON},
+        {"content": b'{"tables": NaN}', "headers": JSON},
         422,
         "body.tables: input should be a valid list",
     ),
+    (
+        "POST",
+        REFRESH,
+        {"content": b'{"tables": ["lake.sales.daily"], "tables": ["lake.sales.alone"]}', "headers": JSON},
+        400,
+        "The body has the key 'tables' twice; write it once.",
+    ),
+    (
+        "POST",
+        f"{DAILY}/drop",
+        {"content": b'{"purge": true, "\\u0070urge": false}', "headers": JSON},
+        400,
+        "The body has the key 'purge' twice; write it once.",
+    ),
+    (
+        "POST",
+        REFRESH,
+        {"content": b'{"tables": ["lake.sales.daily"], "configuration": {"a": 1, "a": 1}}', "headers": JSON},
+        400,
+        "The body has the key 'a' twice; write it once.",
+    ),
+    *(
+        ("POST", f"{DAILY}/drop", {"json": {"ifExists": True, "purge": lax}}, 422, "body.purge: input should be a valid boolean")
+        for lax in (1, 0, "on", "true", "yes", "1", 1.0)
+    ),
+    ("POST", f"{DAILY}/drop", {"json": {"ifExists": 1}}, 422, "body.ifExists: input should be a valid boolean"),
+    ("POST", f"{DAILY}/refresh", {"json": {"force": "yes"}}, 422, "body.force: input should be a valid boolean"),
+    ("POST", f"{DAILY}/refresh", {"json": {"fullRefresh": 1}}, 422, "body.fullRefresh: input should be a valid boolean"),
+    ("POST", REFRESH, {"json": {"tables": T, "isPeriodic": 1}}, 422, "body.isPeriodic: input should be a valid boolean"),
+    *(("GET", f"{DAILY}/plan?scheduleTime={time}", {}, 422, f"query.scheduleTime: {NO_TIME}") for time in NO_TIMES),
+    *(("POST", f"{DAILY}/refresh", {"json": {"scheduleTime": time}}, 422, f"body.scheduleTime: {NO_TIME}") for time in NO_TIMES),
 ]
 
 

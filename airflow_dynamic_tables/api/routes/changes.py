@@ -58,7 +58,7 @@ class DiffAnswer(Answer):
 
     identifier: str
     change: str = Field(description="UNCHANGED, NEW, METADATA, COLUMNS, DATA, REBUILD, REMOVED or UNKNOWN.")
-    place: str | None = Field(description="Where it is declared.")
+    place: str | None = Field(description="Where it is declared: file, from the folder of the definitions, and line.")
     reason: str | None
     next: str | None = Field(description="What applying it does, and what is left for a refresh.")
     fields: list[FieldAnswer]
@@ -119,7 +119,8 @@ def diff(desk: AtDesk, table: Name) -> DiffAnswer:
     below = {one.identifier for one in desk.readable(desk.known(touched.table) for touched in found.downstream)}
     columns = [FieldAnswer(name=one.name, deployed=one.deployed, declared=one.declared) for one in found.columns]
     return DiffAnswer(
-        **{name: getattr(found, name) for name in ("change", "place", "reason", "next", "query", "claimed")},
+        **{name: getattr(found, name) for name in ("change", "reason", "next", "query", "claimed")},
+        place=f"{known.definition.file}:{known.definition.line}",
         identifier=str(found.identifier),
         fields=[FieldAnswer.model_validate(one) for one in found.fields],
         columns=columns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -22,12 +22,12 @@ from airflow_dynamic_tables.api.answers import (
     VersionAnswer,
     VersionsAnswer,
 )
-from airflow_dynamic_tables.api.desk import AtDesk, KnownTable
-from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter
+from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
+from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter, Time
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import ConfigurationError, InvalidFieldError
-from airflow_dynamic_tables.services.refresh.preview import preview
+from airflow_dynamic_tables.services.refresh.preview import preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
 from airflow_dynamic_tables.services.tables.status import overview, show_table
 
@@ -116,8 +116,7 @@ def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
             read_by.setdefault(source, []).append(name)
     above = _reached(known.identifier, reads)
     below = _reached(known.identifier, read_by)
-    managed = [every[name] for name in above | below if name in every]
-    hidden = {one.identifier for one in managed} - {one.identifier for one in desk.readable(managed)}
+    hidden = _hidden(desk, above | below)
     return LineageAnswer(
         identifier=str(known.identifier),
         upstream=_names(set(reads.get(known.identifier, ())) - hidden),
@@ -125,6 +124,13 @@ def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
         ancestors=_names(above - hidden),
         descendants=_names(below - hidden),
     )
+
+
+def _hidden(desk: Desk, names: Iterable[TableIdentifier]) -> set[TableIdentifier]:
+    """The dynamic tables among these that the caller may not look at."""
+    wanted = set(names)
+    managed = [one for one in desk.every_table() if one.identifier in wanted]
+    return {one.identifier for one in managed} - {one.identifier for one in desk.readable(managed)}
 
 
 def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
@@ -146,16 +152,26 @@ def _names(tables: Iterable[TableIdentifier]) -> list[str]:
 def plan(
     desk: AtDesk,
     table: Name,
-    schedule_time: Annotated[datetime | None, Query(alias="scheduleTime", description="Left out: its latest tick.")] = None,
+    schedule_time: Time = None,
 ) -> PlanAnswer:
-    """Refresh mode and why, cron, partitions, what it reads, and the statement; from the definition alone."""
+    """Refresh mode and why, cron, partitions, what it reads, and the statement; from the definition alone.
+
+    Views stand in the statement by their names, and dynamic tables that the caller may not read are left out of ``upstream``.
+    """
     known = desk.table(table, Right.READ)
     declared = known.declaration
     try:
-        at = in_time_zone(schedule_time, declared) if schedule_time else latest_schedule_time(declared, desk.workspace.now())
+        given = datetime.fromisoformat(schedule_time) if schedule_time else None
+        at = in_time_zone(given, declared) if given else latest_schedule_time(declared, desk.workspace.now())
     except ConfigurationError as error:
         raise InvalidFieldError("query.scheduleTime", str(error)) from error
     planned = preview(declared, at)
+    hidden = _hidden(desk, declared.upstream)
+    planned = replace(
+        planned,
+        statement=statement(declared.query, planned.partitions),
+        upstream=tuple(str(name) for name in declared.upstream if name not in hidden),
+    )
     return PlanAnswer.model_validate({**_fields(planned, PlanAnswer), "partitions": _partitions(planned.partitions) or []})
 
 

@@ -19,8 +19,9 @@ def why_foreign(request: Request) -> str | None:
         return None
     origin = request.headers.get("origin")
     if origin is None:
-        if "authorization" in request.headers:
-            return None  # no browser adds that by itself
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token:
+            return None  # it is the login then, and no browser adds it by itself, as it does for Basic and Negotiate
         return "With a cookie as its login, a request that changes something must have an Origin; or send a bearer token."
     if _normalised(origin) in _own_origins(request):
         return None

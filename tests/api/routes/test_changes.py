@@ -54,6 +54,8 @@ dynamic_tables:
         run(workspace, RefreshRequest(numbers, {}, utc_now(), "t1", "a test"), write_numbers)
     file.write_text(text.replace("1 AS x", "2 AS x"))
     found = client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()
+    assert str(gateway.definitions) not in str(found)
+    assert found["place"].startswith(f"definitions/{file.name}:")
     assert (found["change"], [one["table"] for one in found["downstream"]]) == ("DATA", ["lake.sales.reader"])
     gateway.rights.refused.add(("ann", Right.READ, "reader"))
     assert client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()["downstream"] == []

@@ -115,6 +115,22 @@ def test_a_plan_is_of_a_time(client: httpx.Client) -> None:
     assert "WHERE" in planned["statement"]
 
 
+def test_a_plan_names_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:
+    gateway.rights.refused.add(("ann", Right.READ, "daily"))
+    (gateway.definitions / "views.yaml").write_text(
+        "views: [{name: lake.sales.closed_view, query: SELECT 'text-of-the-view' AS secret_rule}]\n"
+        "dynamic_tables: [{name: lake.sales.over, freshness: 1 day, "
+        "query: 'SELECT secret_rule, orders FROM lake.sales.closed_view, lake.sales.daily'}]\n"
+    )
+    planned = client.get("/v3/dynamic-tables/lake.sales.over/plan").json()
+    assert planned["upstream"] == []
+    assert "text-of-the-view" not in planned["statement"]
+    assert "FROM lake.sales.closed_view" in planned["statement"]
+    assert client.get("/v3/dynamic-tables/lake.sales.monthly/plan").json()["upstream"] == []
+    gateway.rights.refused.clear()
+    assert client.get("/v3/dynamic-tables/lake.sales.monthly/plan").json()["upstream"] == ["lake.sales.daily"]
+
+
 def test_without_definitions_the_catalog_serves(gateway: Served, client: httpx.Client) -> None:
     _register(gateway, "daily", "monthly")
     (gateway.definitions / "sales.yaml").unlink()

@@ -67,6 +67,8 @@ def test_others_may_not(origin: str, login: dict[str, str]) -> None:
 def test_a_cookie_needs_an_origin_and_a_token_does_not() -> None:
     assert "must have an Origin" in str(why_foreign(request()))
     assert why_foreign(request(authorization="Bearer t")) is None
+    for other in ("Basic eDp5", "Negotiate abc", "", "Bearer", "Bearer ", "t"):
+        assert "must have an Origin" in str(why_foreign(request(authorization=other)))
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "FOO"])
