@@ -25,7 +25,7 @@ _NEW = r"""(?!\*{3}(?:[\s,;&)\]}<>"']|$))"""
 _BARE = rf"""{_NEW}(?:(?:Bearer|Basic)\s{{1,3}})?[^\s&"'](?:[^\s&]|&(?![\w.\-]{{1,80}}=)){{0,4096}}"""
 """A value without quotes; it ends where the next parameter of a URL begins."""
 
-_PROSE = r"""(?![a-z'\-]{1,40}[,;.]?[ \t]{1,3}(?![\w.\-]{1,40}["']?\s?[:=])[a-z(])"""
+_PROSE = r"""(?![a-z'\-]{1,40}[,;.:]?[ \t]{1,3}(?![\w.\-]{1,40}["']?\s?[:=])[a-z(])"""
 """No two words of a sentence: ``a password: it is told by the connection``."""
 
 _WORD = rf"{_PROSE}{_NEW}(?![\[({{<])[^\s\"'\-]\S{{0,4096}}"

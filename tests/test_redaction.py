@@ -80,6 +80,8 @@ SHOWN = [
     "catalogs.yaml:5:7: 'password' sounds like a secret; see docs/security.md",
     "airflow.secrets.metastore:Backend cannot be imported",
     "authorization: denied by policy",
+    "the server does not grant that to this credential: Fault: by order of a test",
+    "write 'credential: <id>:<secret>' instead",
     "Bearer authentication is required",
     "SELECT secret_level, pass FROM t WHERE access_keys > 3",
 ]

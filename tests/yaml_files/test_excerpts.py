@@ -76,7 +76,7 @@ SECRETS = {
     "password: >-\n\n    S3CR3T": "password: ***",
     "password: S3CR3T\n    S3CR3T\n  next: 1": "password: ***\n  next: 1",
     "credentials: [S3CR3T, {user: S3CR3T}]": "credentials: [***, {user: ***}]",
-    "plain: &a S3CR3T\n  password: *a": "plain: ***\n  password: *a",
+    "plain: &a S3CR3T\n  password: *a": "plain: ***\n  password: ***",
     "? password\n  : S3CR3T": "? password\n  : ***",
     "x: 1  # password: S3CR3T S3CR3T": "x: 1  # password: ***",
     "x: 1\n  # fs.s3a.secret.key: S3CR3T": "x: 1\n  # fs.s3a.secret.key: ***",
@@ -92,5 +92,5 @@ def test_secrets_are_hidden(written: str) -> None:
 
 def test_what_stands_elsewhere_in_the_file_hides_nothing_here() -> None:
     text = "defaults: {password: &p S3CR3T}\ndynamic_tables:\n- &a\n  name: a\n  password: *p\n- <<: *a\n  name: b\n"
-    assert excerpt(text) == "- &a\n  name: a\n  password: *p"
+    assert excerpt(text) == "- &a\n  name: a\n  password: ***"
     assert excerpt(text, 1) == "- <<: *a\n  name: b"

@@ -72,7 +72,7 @@ def _uri(entry: CatalogEntry, kind: str) -> str:
         )
     if kind == "rest" and has_password(uri):
         raise ConfigurationError(
-            "'uri' holds a password; say 'credential: id:secret' instead, or give a connection login and password."
+            "'uri' holds a password; say 'credential: <id>:<secret>' instead, or give a connection login and password."
         )
     if uri.startswith("sqlite:///"):
         return f"sqlite:///{(entry.base / uri.removeprefix('sqlite:///')).resolve()}"

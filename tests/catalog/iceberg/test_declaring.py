@@ -43,7 +43,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "password in the uri": (
         {"uri": "https://me:abc@catalog.example.com"},
-        "'uri' holds a password; say 'credential: id:secret' instead, or give a connection login and password.",
+        "'uri' holds a password; say 'credential: <id>:<secret>' instead, or give a connection login and password.",
     ),
     "a class": (
         {"py-catalog-impl": "my.Catalog", **URI},
