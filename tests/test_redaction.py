@@ -71,7 +71,7 @@ SHOWN = [
     "options take no password: give the login to the connection",
     "unknown keys 'password', 'user'; did you mean 'passfile'?",
     "body.password: is missing; write it",
-    "dynamic-tables serve --token-file /home/me/token --port 8097",
+    "dynamic-tables serve --token-file ~/token --port 8097",
     "--password is not taken: use --password-file instead",
     "dynamic-tables publish lake.sales.t --token manual__2024-01-01",
     "the signature of f(x) changed; the token: manual__2024",
