@@ -18,6 +18,7 @@ from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
+from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
@@ -141,11 +142,13 @@ class LakeTable(ABC):
     of a commit; then somebody has to say ``atomicity: none``. One that ``makes_entries`` cannot be made by another name than the
     one by which others will find it, and need not: the first commit makes it together with its entry in the catalog, see
     :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as streams do. ``library`` in
-    ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell.
+    ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell. ``limits`` are types and names
+    that no column can have; a commit refuses them, too.
     """
 
     is_atomic: ClassVar[bool] = True
     makes_entries: ClassVar[bool] = False
+    limits: ClassVar[TypeLimits] = NO_LIMITS
     can_add: ClassVar[bool] = False
     library: ClassVar[str] = ""
 

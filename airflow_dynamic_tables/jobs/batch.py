@@ -33,7 +33,7 @@ def refresh(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> RefreshRe
     prepare(spark, plan, driver)
     for source in plan.sources:
         bind(spark, source, driver)
-    result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver)))
+    result = store(spark, plan, driver, storable(planned_rows(spark, plan, driver), driver.tell))
     driver.write_text(plan.result_location, result.to_json())
     return result
 
@@ -96,6 +96,7 @@ def _fitting_columns(plan: RefreshPlan, frame: DataFrame) -> tuple[Column, ...]:
     columns = tuple(
         Column(field.name, ddl(field.dataType), field.nullable, plan.comments.get(field.name)) for field in frame.schema.fields
     )
+    plan.limits.check(columns)
     if plan.layout is not None:
         plan.layout.evolved(columns, plan.rebuild)
     return columns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
@@ -23,13 +25,19 @@ _KNOWN = (
     T.TimestampNTZType,
 )
 
+_WITHOUT_COLLATION = (
+    "Column {column!r} has collation {collations}, which no table keeps: a query of the table compares its texts letter by "
+    "letter, unless it says COLLATE again."
+)
+
 _NAMING = (T.StringType, T.IntegerType, T.LongType, T.BooleanType, T.DateType)
 """Types of partition keys whose values Spark and Iceberg write as the same text."""
 
 
-def storable(frame: DataFrame) -> DataFrame:
+def storable(frame: DataFrame, tell: Callable[[str], None]) -> DataFrame:
     """The same rows in types the table can hold: tinyint and smallint become int, text of any kind becomes string.
 
+    :param tell: gets a line for each column whose values compare otherwise in the table than in the query.
     :raises ValueError: for a type no table can hold, or two columns of one name; names them.
     """
     names = [name.lower() for name in frame.columns]
@@ -37,10 +45,26 @@ def storable(frame: DataFrame) -> DataFrame:
         raise ValueError(f"the query returns more than one column named {repeated[0]!r}; give each a name of its own")
     columns = []
     for field in frame.schema.fields:
+        if collations := sorted(_collations(field.dataType)):
+            tell(_WITHOUT_COLLATION.format(column=field.name, collations=", ".join(collations)))
         wanted = _storable(field.dataType, field.name)
         column = F.col(quote(field.name))
         columns.append(column if wanted == field.dataType else column.cast(wanted).alias(field.name))
     return frame.select(*columns)
+
+
+def _collations(kind: T.DataType) -> set[str]:
+    """Collations of the texts in a type, but for that of a plain string."""
+    match kind:
+        case T.StringType() if not kind.isUTF8BinaryCollation():
+            return {kind.collation}
+        case T.ArrayType():
+            return _collations(kind.elementType)
+        case T.MapType():
+            return _collations(kind.keyType) | _collations(kind.valueType)
+        case T.StructType():
+            return {name for field in kind.fields for name in _collations(field.dataType)}
+    return set()
 
 
 def check_partition_key(kind: T.DataType, key: str) -> None:

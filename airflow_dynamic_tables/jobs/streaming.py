@@ -60,7 +60,8 @@ def follow(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> None:
     for source in plan.sources:
         bind(spark, source, feeds, driver)
     batches = _Batches(worker, plan.stream, driver)
-    writer = storable(planned_rows(spark, plan, driver)).writeStream.outputMode("append").queryName(plan.stream.stream)
+    rows = storable(planned_rows(spark, plan, driver), driver.tell)
+    writer = rows.writeStream.outputMode("append").queryName(plan.stream.stream)
     writer = writer.option("checkpointLocation", plan.stream.checkpoint).trigger(processingTime=f"{plan.stream.interval} seconds")
     query = writer.foreachBatch(batches.store).start()
     try:

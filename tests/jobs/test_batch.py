@@ -20,6 +20,7 @@ from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.type_limits import TypeLimits
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.iceberg.table import IcebergTable
@@ -65,6 +66,29 @@ def test_in_plain_folders_the_partition_keys_are_in_the_names_only(spark: SparkS
     assert refresh(spark, plan("SELECT 1 AS a WHERE false", file_format=kind, keys_in_files=False)).rows == 0
     with pytest.raises(ValueError, match="null or empty"):
         refresh(spark, plan("SELECT '' AS ds, 1 AS n", partition_keys=("ds",), file_format=kind, keys_in_files=False))
+
+
+def test_what_the_table_cannot_have_is_refused_before_a_row_is_computed(spark: SparkSession, plan: Plan) -> None:
+    limits = TypeLimits({"timestamp_ntz": "cast it"}, ":")
+    for column in ("TIMESTAMP_NTZ'2024-07-01 22:30:00'", "array(named_struct('a:b', 1))"):
+        planned = plan(f"SELECT {column} AS odd, assert_true(false) IS NULL AS n", limits=limits)
+        with pytest.raises(SchemaEvolutionError, match="Column 'odd' has"):
+            refresh(spark, planned)
+
+
+def test_a_collation_that_is_dropped_is_said(spark: SparkSession, plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (
+        "'a' COLLATE UTF8_LCASE AS k",
+        "map('x', array(named_struct('y', 'a' COLLATE UNICODE_CI))) AS deep",
+        "'a' AS plain",
+    )
+    result = refresh(spark, plan(f"SELECT {', '.join(columns)}"))
+    assert [column.type for column in result.columns] == ["string", "map<string,array<struct<y:string>>>", "string"]
+    said = [line for line in capsys.readouterr().out.splitlines() if "which no table keeps" in line]
+    assert [line.split(",")[0] for line in said] == [
+        "Column 'k' has collation UTF8_LCASE",
+        "Column 'deep' has collation UNICODE_CI",
+    ]
 
 
 def test_only_planned_partitions_are_written(spark: SparkSession, plan: Plan) -> None:

@@ -173,6 +173,26 @@ def set_columns(table: Table, columns: Sequence[Column], partition_keys: Sequenc
     table.parameters = {**others, **spark}
 
 
+def has_columns(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether a table has these columns, and Hive knows of them."""
+    is_forgotten = not table.sd.cols and len(columns) > len(table.partitionKeys or ())
+    return tuple(columns) == columns_of(table) and not is_forgotten
+
+
+def forget_quoted(table: Table) -> bool:
+    """Take Hive's columns out of a table when their types have quoted names, as earlier releases wrote them.
+
+    No other engine can open such a table. The metastore refuses to change a type that it cannot read, but not to add columns to
+    none. Spark's columns stay, and the next commit gives Hive its own back.
+
+    :return: whether there were any.
+    """
+    is_quoted = any("`" in field.type for field in table.sd.cols or ())
+    if is_quoted:
+        table.sd.cols = []
+    return is_quoted
+
+
 def columns_of(table: Table) -> tuple[Column, ...]:
     """The columns of a table, partition keys last; as Spark knows them where that is the same."""
     fields = [*(table.sd.cols or ()), *(table.partitionKeys or ())]
@@ -180,7 +200,8 @@ def columns_of(table: Table) -> tuple[Column, ...]:
     schema = joined_parameter(table.parameters or {}, SCHEMA)
     known = schema_from_json(schema) if schema is not None else native
     is_datasource = format_of(table) not in STORAGES and PROVIDER in (table.parameters or {})
-    return known if is_datasource or _same(known, native) else native
+    is_forgotten = not table.sd.cols and len(known) > len(native)  # see forget_quoted
+    return known if is_datasource or is_forgotten or _same(known, native) else native
 
 
 def partition_keys_of(table: Table) -> tuple[str, ...]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.type_parsing import parse_type, type_from_json
-from airflow_dynamic_tables.core.tables.types import Field, Primitive, replace_primitives
+from airflow_dynamic_tables.core.tables.types import Array, DataType, Field, Map, Primitive, Struct, replace_primitives
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of a column's metadata: the type with its lengths. In Spark's schema itself, char and varchar are strings."""
+
+UNNAMED_SIGNS = ":,<>`"
+"""Signs that no name of a field can have in Hive's text of a type, in which names are not quoted."""
+
+_BARE_NAME = re.compile(r"(struct<|,)([^,<:`]+)(?=:)")
+"""The name of a field in that text, as Spark looks for it. Earlier releases quoted names there."""
 
 _HIVES_TIMESTAMP = "timestamp with local time zone"
 
@@ -20,15 +27,40 @@ _HIVES_TIMESTAMP = "timestamp with local time zone"
 def hive_type(ddl: str) -> str:
     """Hive's name of a Spark type: Hive's ``timestamp`` is one without time zone, and the only one that old ones know.
 
-    :raises UnsupportedError: when the text is no type.
+    :raises UnsupportedError: when the text is no type, or Hive's could not be read any more.
     """
-    return str(replace_primitives(parse_type(ddl), lambda kind: Primitive("timestamp") if kind.name == "timestamp_ntz" else kind))
+    return _bare(parse_type(ddl))
+
+
+def _bare(kind: DataType) -> str:
+    """The text of a type as Hive and Spark write it for each other: names of fields are not quoted, whatever is in them.
+
+    :raises UnsupportedError: for a name after which such a text cannot be read any more.
+    """
+    match kind:
+        case Primitive(name):
+            return "timestamp" if name == "timestamp_ntz" else str(kind)
+        case Array(element):
+            return f"array<{_bare(element)}>"
+        case Map(key, value):
+            return f"map<{_bare(key)},{_bare(value)}>"
+        case Struct(fields):
+            return f"struct<{','.join(f'{_bare_name(field.name)}:{_bare(field.type)}' for field in fields)}>"
+
+
+def _bare_name(name: str) -> str:
+    if not name or any(sign in name for sign in UNNAMED_SIGNS):
+        signs = " ".join(UNNAMED_SIGNS)
+        message = f"A Hive table cannot have a nested field {name!r}: a name is not empty and has none of the signs {signs}."
+        raise UnsupportedError(message)
+    return name
 
 
 def spark_type(name: str) -> str:
     """Spark's DDL text of a Hive type; Hive's own name for one that Spark does not have, such as a union."""
+    text = name.replace(_HIVES_TIMESTAMP, "timestamp")
     try:
-        return str(parse_type(name.replace(_HIVES_TIMESTAMP, "timestamp")))
+        return str(parse_type(text if "`" in text else _BARE_NAME.sub(r"\1`\2`", text)))
     except UnsupportedError:
         return name
 

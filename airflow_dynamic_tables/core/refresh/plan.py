@@ -22,6 +22,7 @@ from airflow_dynamic_tables.core.streaming.streams import EventTime, StreamSetti
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
+from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
 
 PLAN_FILE = "_plan.json"
@@ -132,6 +133,7 @@ class RefreshPlan:
     when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
     decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
     the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
+    ``limits`` are types and names that no column of the table can have.
     ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the data
     files are copied there, and then only the job knows them.
 
@@ -168,6 +170,7 @@ class RefreshPlan:
     position: StreamPosition | None = None
     follows: StreamPosition | None = None
     sink: Sink | None = None
+    limits: TypeLimits = NO_LIMITS
 
     @property
     def data_location(self) -> str:

@@ -30,14 +30,17 @@ from airflow_dynamic_tables.clients.metastore.tables import (
     SNAPSHOT,
     columns_of,
     file_uri,
+    has_columns,
     joined_parameter,
     partition_keys_of,
     set_columns,
     split_parameter,
 )
+from airflow_dynamic_tables.clients.metastore.types import UNNAMED_SIGNS
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout, parted
+from airflow_dynamic_tables.core.tables.type_limits import TypeLimits
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, fresh_until
@@ -61,6 +64,15 @@ ROWS = "numRows"
 
 KEEP = 20
 """How many versions a table remembers."""
+
+LIMITS = TypeLimits(
+    types={
+        "timestamp_ntz": "a Hive table has no such type, and other engines would read other values or none: cast it in the query "
+        "to timestamp, date or string, and drop a table that has it already, or use a table of format iceberg"
+    },
+    signs=UNNAMED_SIGNS,
+)
+"""What the metastore cannot say of a column, so that Spark and others would not read what was written."""
 
 ALL = -1
 """Partitions asked for in one call: however many there are."""
@@ -194,7 +206,7 @@ def set_pending(table: Table, commit: Pending | None) -> None:
 def add_version(table: Table, version: Version, columns: Sequence[Column], comment: str | None) -> None:
     """Record a version as the current one; the oldest ones are forgotten."""
     keys = partition_keys_of(table)
-    if tuple(columns) != columns_of(table):
+    if not has_columns(table, columns):
         set_columns(table, columns, keys)
     oldest = version.number - KEEP
     forgotten = {key for key in table.parameters if key.startswith(VERSION) and int(key[len(VERSION) :].split(".")[0]) <= oldest}
@@ -252,6 +264,7 @@ def _rebuild(metastore: Metastore, keys: Sequence[str]) -> tuple[Rebuild, str]:
 def evolved(metastore: Metastore, table: Table, request: CommitRequest) -> tuple[Column, ...]:
     """The table's columns after a commit, as its :func:`layout` says."""
     returned = request.result.columns
+    LIMITS.check(returned)
     present = layout(metastore, table)
     if present is None:
         return tuple(chain(*parted(returned, request.partition_keys)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,9 @@ from thrift.Thrift import TException
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.clients.files import exists, write_text
 from airflow_dynamic_tables.clients.metastore.client import Metastore
-from airflow_dynamic_tables.clients.metastore.tables import REVISION, format_of, partition_keys_of
+from airflow_dynamic_tables.clients.metastore.tables import REVISION, forget_quoted, format_of, partition_keys_of
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -184,6 +184,10 @@ class HiveStagedTable(StagedTable):
             tables.renew(table)
             self._alter(table, expected)
             return None
+        if forget_quoted(table):
+            tables.renew(table)
+            self._alter(table, expected)
+            return None
         columns = tables.evolved(self._metastore, table, request)
         changes = self._changes(table, commit) if keys else Changes(commit.staged, frozenset(), frozenset(), (table.sd.location,))
         if changes is None:
@@ -258,6 +262,7 @@ class HiveStagedTable(StagedTable):
             self._commits.clear(folder)  # a commit that failed
         if left:
             return None
+        self._check_distinct(keys, staged.keys() | existing.keys(), staged)
         return Changes(
             filled=staged,
             emptied=frozenset(replaced.keys() - staged.keys()),
@@ -265,11 +270,32 @@ class HiveStagedTable(StagedTable):
             replaced=tuple(one.sd.location for one in replaced.values()),
         )
 
+    def _check_distinct(self, keys: tuple[str, ...], partitions: Iterable[Values], staged: Container[Values]) -> None:
+        """Check that partitions differ in more than blanks at the end: to the database of most metastores they are the same.
+
+        :raises StageRejectedError: names two that do not, of which one is staged.
+        """
+        known: dict[Values, Values] = {}
+        for values in sorted(partitions):
+            other = known.setdefault(tuple(value.rstrip(" ") for value in values), values)
+            if other != values and (values in staged or other in staged):
+                named = (describe(dict(zip(keys, one, strict=True))) for one in (other, values))
+                raise StageRejectedError(
+                    f"Partitions {' and '.join(named)} of {self._path} differ only in blanks at the end, and the database of a "
+                    "Hive metastore takes them for one; trim the partition key in the query."
+                )
+
     def _alter(self, table: Table, expected: str | None) -> bool:
-        """Swap the table's definition; False when somebody else was first or the metastore refused."""
+        """Swap the table's definition; False when another change was first, or the metastore refused for the first time.
+
+        :raises CommitRejectedError: when the metastore refuses again; in its words.
+        """
         try:
             self._metastore.alter_table(table, REVISION, expected)
-        except (ConflictError, TException):
+        except ConflictError:
+            return False
+        except TException as error:
+            self._commits.refused(error)
             return False
         return True
 

@@ -38,6 +38,8 @@ class HiveTable(LakeTable):
     :param file_format: ``parquet`` or ``orc``.
     """
 
+    limits = tables.LIMITS
+
     def __init__(self, store: MetastoreStore, path: ObjectPath, file_format: str) -> None:
         self._metastore = store.metastore
         self._path = path

@@ -43,7 +43,7 @@ def _outcome(spark: SparkSession, test: QueryTestPlan, driver: Driver) -> QueryT
         prepare(spark, test.refresh, driver)
         for given in test.given:
             _given_rows(spark, given, test.refresh, driver).createOrReplaceTempView(given.view)
-        rows, _ = without_dropped(storable(planned_rows(spark, test.refresh, driver)), test.refresh.expectations)
+        rows, _ = without_dropped(storable(planned_rows(spark, test.refresh, driver), driver.tell), test.refresh.expectations)
         returned = returned_rows(rows)
         expected = returned_rows(_rows_of(spark, test.expected, test.refresh, driver)) if test.expected is not None else None
     except Exception as error:

@@ -211,7 +211,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         return skipped
     layout, rebuild = fitting_layout(request, table)
     decided = plan(workspace, request, stage, current, (action, reason), to_do)
-    planned = replace(decided, layout=layout, rebuild=rebuild, sink=planned_sink(request, table))
+    planned = replace(decided, layout=layout, rebuild=rebuild, sink=planned_sink(request, table), limits=table.limits)
     workspace.ledger.update_refresh(stage.token, sources=versions_read(planned), recipe=planned.recipe or "")
     states = {source.identifier: source.state for source in planned.sources if source.state is not None}
     workspace.ledger.record_source_states(stage.token, states)

@@ -55,6 +55,11 @@ def test_hive_has_one_timestamp(spark: str, hive: str) -> None:
         ("array<decimal>", "array<decimal(10,0)>"),
         ("timestamp with local time zone", "timestamp"),
         ("struct<a-b:int>", "struct<`a-b`:int>"),
+        (
+            "struct<order id:int,b:struct<größe:decimal(9,2),a-b:int>>",
+            "struct<`order id`:int,b:struct<`größe`:decimal(9,2),`a-b`:int>>",
+        ),
+        ("struct<`order id`:int,`a``b`:int>", "struct<`order id`:int,`a``b`:int>"),
         ("uniontype<int,string>", "uniontype<int,string>"),
     ],
 )
@@ -66,3 +71,19 @@ def test_types_are_compared_though_spark_has_no_such_type() -> None:
     assert same_type("uniontype<int,string>", "uniontype<int,string>")
     assert not same_type("uniontype<int,string>", "int")
     assert same_type("struct<A:int>", "struct<a:int>")
+
+
+ODD = "struct<`order id`:int,plain:map<string,array<struct<`größe`:decimal(9,2),`a-b`:int,` x `:date>>>>"
+
+
+def test_names_of_fields_are_bare_in_the_text_of_hive() -> None:
+    text = "struct<order id:int,plain:map<string,array<struct<größe:decimal(9,2),a-b:int, x :date>>>>"
+    assert hive_type(ODD) == text
+    assert spark_type(text) == spark_type(ODD) == ODD
+    assert same_type(ODD, spark_type(text))
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b", "a<b", "a>b", "a``b", ""])
+def test_names_that_the_text_of_hive_cannot_have(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="A Hive table cannot have a nested field"):
+        hive_type(f"array<struct<`{name}`:int>>")
