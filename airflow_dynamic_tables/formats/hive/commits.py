@@ -33,7 +33,7 @@ from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import REVISION, partition_keys_of, set_columns
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.data_files import partition_name
-from airflow_dynamic_tables.exceptions import CommitUnknownError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.exceptions import CommitRejectedError, CommitUnknownError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.formats.commits import ATTEMPTS, NUMBER, TOKEN
 from airflow_dynamic_tables.formats.data_files import Folder
 from airflow_dynamic_tables.formats.hive import parameters as tables
@@ -43,6 +43,9 @@ from airflow_dynamic_tables.formats.hive.parameters import Pending
 Values = tuple[str, ...]
 
 log = logging.getLogger(__name__)
+
+_REFUSALS = 2
+"""How often the metastore may refuse a commit until that is final. It has tried ten times itself before it does."""
 
 _BY_NAME = 1_000
 """Partitions asked for by name; of more, all are asked for."""
@@ -73,6 +76,7 @@ class PartitionCommits:
     def __init__(self, metastore: Metastore, path: ObjectPath) -> None:
         self._metastore = metastore
         self._path = path
+        self._refusals = 0
 
     def partitions(self, table: Table, wanted: Sequence[Values] | None = None) -> dict[Values, Partition]:
         """The partitions of a table by their values; those that are ``wanted``, or all."""
@@ -85,34 +89,52 @@ class PartitionCommits:
         return {tuple(partition.values): partition for partition in partitions}
 
     def publish(self, table: Table, commit: Pending, changes: Changes, stage: str) -> bool:
-        """Make the changes visible in one step; False when somebody else was first or the metastore refused.
+        """Make the changes visible in one step; False when another commit was first, or the metastore refused for the first time.
 
         :param table: as it was read; nobody may have changed it since.
+        :raises CommitRejectedError: when the metastore refuses again; in its words.
         :raises CatalogUnavailableError: when an answer was lost: nobody knows then.
         :raises CommitUnknownError: when the metastore refuses to say.
         """
         try:
             self._swap(table, commit)
-        except (ConflictError, TException):
+        except ConflictError:
+            return False
+        except TException as error:
+            self.refused(error)
             return False
         shape = copy.deepcopy(table)
         set_columns(shape, commit.columns, partition_keys_of(table))
         try:
             guards = self._add(shape, commit, changes, stage)
             self._swap(table, commit)  # or somebody has fenced this commit off before its guard was there
-        except (ConflictError, TException):
+        except ConflictError:
             self._give_up(commit, stage)
+            return False
+        except TException as error:
+            self._give_up(commit, stage)
+            self.refused(error)
             return False
         try:
             self._metastore.alter_partitions(*self._place, self._altered(shape, commit, changes, stage))
-        except TException:
+        except TException as error:
             if not self._has_landed(commit):
                 self._give_up(commit, stage)
+                self.refused(error)
                 return False
             self._tidy(commit, lambda: self.clear(stage))
         else:
             self._tidy(commit, lambda: self._drop_guarded(table, stage, list(changes.emptied), guards))
         return True
+
+    def refused(self, error: TException) -> None:
+        """Count what the metastore refused though no other commit was first: once may be two transactions of its database.
+
+        :raises CommitRejectedError: when it refuses again.
+        """
+        self._refusals += 1
+        if self._refusals == _REFUSALS:
+            raise CommitRejectedError(f"The Hive metastore refuses to change {self._path}: {_words(error)}") from error
 
     def settle(self, commit: Pending, stage: str) -> bool:
         """Bring a commit to its end whoever makes it: completed when it landed; else it never will.
@@ -236,9 +258,10 @@ class PartitionCommits:
                 self._metastore.call("drop_partition", *self._place, list(commit.guard), False)
             except NoSuchObjectException:
                 return False
-            except TException:  # the metastore's database let the commit go first, or nobody
+            except TException as error:  # the metastore's database let the commit go first, or nobody
+                words = _words(error)
                 time.sleep(0.1 * 2**attempt)
-        raise CommitUnknownError(f"The metastore does not fence off the commit under way on {self._path}; try again.")
+        raise CommitUnknownError(f"The metastore does not fence off the commit under way on {self._path} ({words}); try again.")
 
     def _end(self, commit: Pending, *, is_version: bool) -> None:
         def change(table: Table) -> bool:
@@ -258,6 +281,7 @@ class PartitionCommits:
 
     def _change(self, change: Callable[[Table], bool]) -> None:
         """Change the table as it is now, unless ``change`` says that there is nothing to do."""
+        why = ""
         for attempt in range(ATTEMPTS):
             time.sleep(0.02 * attempt**2)
             table = tables.load(self._metastore, self._path)
@@ -267,10 +291,13 @@ class PartitionCommits:
             tables.renew(table)
             try:
                 self._metastore.alter_table(table, REVISION, expected)
-            except (ConflictError, MetaException):
-                continue
-            return
-        raise CommitUnknownError(f"{self._path} was changed by others {ATTEMPTS} times while a commit was ended; try again.")
+            except ConflictError:
+                why = "it was changed by others each time"
+            except MetaException as error:
+                why = _words(error)
+            else:
+                return
+        raise CommitUnknownError(f"A commit of {self._path} could not be ended in {ATTEMPTS} tries ({why}); try again.")
 
     def _guard(self, commit: Pending) -> Partition | None:
         try:
@@ -290,6 +317,11 @@ class PartitionCommits:
     @property
     def _place(self) -> tuple[str, str]:
         return self._path.database, self._path.name
+
+
+def _words(error: TException) -> str:
+    """What the metastore says of an error."""
+    return str(getattr(error, "message", None) or error)
 
 
 def _keys(table: Table) -> list[str]:
