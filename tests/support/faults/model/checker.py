@@ -43,6 +43,9 @@ ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
 }
 """The steps, and how often each is taken, in proportion."""
 
+PUTTING_BACK: Mapping[Callable[[Scene], str | None], int] = {foreign.read_partitions: 6, foreign.write_partitions: 8}
+"""More steps, for tables whose partitions others can put back."""
+
 _EVERY = 10
 """After how many steps all versions are read."""
 
@@ -75,7 +78,8 @@ def walk(scene: Scene, walk: Walk, read: Callable[[Scene], None] = lambda _: Non
     try:
         scene.define("how much")
         while len(scene.steps) < walk.steps:
-            action = scene.random.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+            steps = {**ACTIONS, **(PUTTING_BACK if scene.lake.can_put_back and scene.lake.partitioned else {})}
+            action = scene.random.choices(list(steps), list(steps.values()))[0]
             scene.steps.append(action.__name__)
             told = action(scene)
             if told is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import UNFINISHED, Refresh, RefreshState, Stage, StageState
 from tests.support.faults.model.lakes.base import Seen
 from tests.support.faults.model.scene import Scene
@@ -62,11 +63,46 @@ def check_settled(scene: Scene) -> None:
         raise Broken(f"stages are left: {unfinished}")
     if running := [refresh.token for refresh in _refreshes(scene).values() if refresh.finished_at is None]:
         raise Broken(f"the history says that they run: {running}")
-    if files := scene.lake.left_over(scene.name):
+    _check_undone(scene)
+    kept = [f"/_versions/{scene.state.made[number - 1].token}/" for number in put_back(scene)]
+    if files := [file for file in scene.lake.left_over(scene.name) if not any(folder in file for folder in kept)]:
         raise Broken(f"files are left: {files}")
     lagging = [made.token for made in scene.state.made if _stage(scene, made.token).state is not StageState.COMMITTED]
     if lagging:
         raise Broken(f"the ledger does not know that they landed: {lagging}")
+
+
+def put_back(scene: Scene) -> dict[int, set[str]]:
+    """The days whose rows others put back, by the numbers of the versions that these were of."""
+    found: dict[int, set[str]] = {}
+    for day, place in scene.lake.places(scene.name).items() if scene.lake.can_put_back and scene.lake.partitioned else ():
+        for number, made in reversed([*enumerate(scene.state.made, 1)]):
+            change = scene.changes[made.token]
+            if change.planned and day not in change.planned:
+                continue
+            is_ours = "/_versions/" in place
+            if f"/_versions/{made.token}/" not in place and (is_ours or change.rows.get(day)):
+                found.setdefault(number, set()).add(day)
+            break
+    return {number: days for number, days in found.items() if number in scene.state.kept}
+
+
+def _check_undone(scene: Scene) -> None:
+    """Every version whose partitions others put back is known, with these, and the history says so."""
+    if not scene.lake.can_put_back or not scene.lake.partitioned:
+        return
+    told = {one.version.number: {spec["ds"] for spec in one.partitions} for one in _package(scene).undone()}
+    if told != (wanted := put_back(scene)):
+        raise Broken(f"what was put back is told to be {told} instead of {wanted}")
+    refreshes = _refreshes(scene)
+    tokens = [scene.state.made[number - 1].token for number in wanted]
+    if silent := [token for token in tokens if refreshes[token].state is not RefreshState.UNDONE]:
+        raise Broken(f"the history does not say that they were undone: {silent}")
+
+
+def _package(scene: Scene) -> LakeTable:
+    """The table as this package sees it."""
+    return scene.workspace.table(scene.lake.table, scene.lake.format)
 
 
 def _land(scene: Scene, version: Seen, by: str) -> None:
@@ -101,7 +137,7 @@ def _check_versions(scene: Scene, seen: list[Seen], may_forget: bool) -> None:
 def _check_package(scene: Scene) -> None:
     """What this package says of the table."""
     state = scene.state
-    table = scene.workspace.table(scene.lake.table, scene.lake.format)
+    table = _package(scene)
     current = table.current()
     told = (current.number, current.token, current.data_timestamp) if current is not None else None
     wanted = (len(state.made), state.made[-1].token, state.fresh) if state.made else None
@@ -133,6 +169,8 @@ def _check_ledger(scene: Scene) -> None:
         refresh = refreshes[made.token]
         wanted = (RefreshState.SUCCEEDED, number, made.fresh)
         told = (refresh.state, refresh.version, refresh.data_timestamp)
+        if told == (RefreshState.UNDONE, *wanted[1:]) and number in state.undone:
+            continue
         if told != wanted and not (number in state.forgotten and refresh.version is None):
             raise Broken(f"the history says {told} instead of {wanted}")
     for stage in stages.values():

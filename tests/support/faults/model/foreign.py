@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
-from tests.support.faults.model.checks import observe
+from tests.support.faults.model.checks import observe, put_back
 from tests.support.faults.model.scene import DAYS, Scene
-from tests.support.faults.model.state import without_empty
+from tests.support.faults.model.state import Broken, without_empty
 
 
 def append(scene: Scene) -> str | None:
@@ -38,6 +38,28 @@ def compact(scene: Scene) -> str | None:
     scene.lake.compact(scene.name)
     observe(scene, "", may_forget=False)
     return "another engine compacts"
+
+
+def read_partitions(scene: Scene) -> str | None:
+    """Another engine begins to analyze the partitions."""
+    if not scene.state.rows or not scene.lake.can_put_back or not scene.lake.partitioned:
+        return None
+    scene.lake.read_partitions(scene.name)
+    return "another engine reads the partitions"
+
+
+def write_partitions(scene: Scene) -> str | None:
+    """It writes them back, with the folders that it read."""
+    if not scene.state.rows or not scene.lake.can_put_back or not scene.lake.partitioned:
+        return None
+    days = scene.lake.write_partitions(scene.name)
+    rows = scene.lake.rows(scene.name)
+    if changed := [day for day in {*rows, *scene.state.rows} - {*days} if rows.get(day) != scene.state.rows.get(day)]:
+        raise Broken(f"days {changed} changed, though {days} were written back")
+    scene.state.rows = rows
+    scene.state.undone |= put_back(scene).keys()
+    observe(scene, "", may_forget=False)
+    return f"another engine writes back {days}"
 
 
 def expire(scene: Scene) -> str | None:

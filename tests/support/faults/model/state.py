@@ -58,6 +58,8 @@ class TableState:
     rows: Rows = field(default_factory=dict)
     width: int = 0
     kept: set[int] = field(default_factory=set)
+    undone: set[int] = field(default_factory=set)
+    """Versions of which others put partitions back at some time."""
     forgotten: set[int] = field(default_factory=set)
     """Versions that another engine made the table forget; their numbers need not be in the ledger."""
 

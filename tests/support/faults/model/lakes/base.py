@@ -30,12 +30,14 @@ class Lake(ABC):
 
     ``format`` is what a definition says. ``partitioned`` tells whether the table has partitions, ``can_forget`` whether earlier
     versions can be read, restored, and forgotten, ``can_move`` whether it can be renamed and dropped, and ``kept`` how many of
-    its newest versions it keeps in any case. Without ``is_atomic`` whoever dies may leave a part of what they wrote.
+    its newest versions it keeps in any case. With ``can_put_back`` others write partitions back as they read
+    them. Without ``is_atomic`` whoever dies may leave a part of what they wrote.
     """
 
     format: ClassVar[str]
     can_forget: ClassVar[bool] = False
     can_move: ClassVar[bool] = True
+    can_put_back: ClassVar[bool] = False
     is_atomic: ClassVar[bool] = True
     kept: ClassVar[int] = KEPT
     points: ClassVar[tuple[str, ...]]
@@ -78,6 +80,18 @@ class Lake(ABC):
     def forget(self, name: str, keep: int) -> None:
         """Another engine makes the table forget all but the newest snapshots."""
         raise NotImplementedError
+
+    def read_partitions(self, name: str) -> None:
+        """Another engine begins to analyze all partitions: it reads them."""
+        raise NotImplementedError
+
+    def write_partitions(self, name: str) -> list[str]:
+        """It ends, and writes back those that are there; the days of these."""
+        raise NotImplementedError
+
+    def places(self, name: str) -> dict[str, str]:  # noqa: ARG002 - most tables have no folders
+        """The folder of every partition by its day."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 - not all have something to close
         """Let go of connections."""

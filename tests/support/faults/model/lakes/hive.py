@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hive_metastore.ttypes import NoSuchObjectException, Partition, Table
+from hive_metastore.ttypes import InvalidOperationException, NoSuchObjectException, Partition, Table
 
 from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.stores import MetastoreStore
@@ -26,12 +27,14 @@ class HiveLake(Lake):
     """The Hive tables of a database that is the checker's own; their files are Parquet."""
 
     format = "parquet"
+    can_put_back = True
     points = (CALL, CALL, CALL, FILE, "statement", "sent")
 
     def __init__(self, uri: str, database: str, *, partitioned: bool = True) -> None:
         self._metastore = Metastore(uri)
         self._table = TableIdentifier("lake", database, "revenue")
         self.partitioned = partitioned
+        self._read: list[Partition] = []
 
     @property
     def table(self) -> TableIdentifier:
@@ -55,7 +58,7 @@ class HiveLake(Lake):
     def left_over(self, name: str) -> list[str]:
         """See :meth:`Lake.left_over`; also partitions that are there for a commit only."""
         table = self._load(name)
-        if table is None:
+        if table is None or "dynamic-tables.location" not in table.parameters:  # nothing was ever committed
             return []
         places = dict(self._places(table))
         left = [
@@ -89,6 +92,27 @@ class HiveLake(Lake):
                 write_rows(place, [row for file in old for row in read_rows(file)])
                 for file in old:
                     file.unlink()
+
+    def read_partitions(self, name: str) -> None:
+        """See :meth:`Lake.read_partitions`."""
+        found = self._metastore.ask("get_partitions", self._table.database, name, ALL)
+        self._read = [one for one in found if not one.sd.location.endswith("/empty")]
+
+    def write_partitions(self, name: str) -> list[str]:
+        """See :meth:`Lake.write_partitions`; a folder that is gone since would be a fault of its own."""
+        read, self._read = self._read, []
+        days = []
+        for one in read:
+            if Path(_local(one.sd.location)).exists():
+                with suppress(NoSuchObjectException, InvalidOperationException):
+                    self._metastore.call("alter_partitions", self._table.database, name, [one])
+                    days.append(one.values[0])
+        return days
+
+    def places(self, name: str) -> dict[str, str]:
+        """See :meth:`Lake.places`."""
+        table = self._load(name)
+        return {day: str(place) for day, place in self._places(table)} if table is not None else {}
 
     def close(self) -> None:
         """See :meth:`Lake.close`."""
