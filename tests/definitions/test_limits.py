@@ -15,6 +15,7 @@ from airflow_dynamic_tables.catalog.file import read_entries
 from airflow_dynamic_tables.core.limits import FILE_BYTES, MESSAGE_CHARACTERS, MISTAKES_PER_FILE
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
+from airflow_dynamic_tables.definitions.queries import dialect
 from airflow_dynamic_tables.exceptions import DefinitionError
 
 FINE = "dynamic_tables:\n  - {name: fine, freshness: 1 day, query: SELECT 1 AS x}\n"
@@ -92,6 +93,10 @@ BOMBS: Mapping[str, Callable[[], tuple[str, str]]] = {
     "views that read views, the last one first": lambda: (
         "views:\n" + "".join(f"- {{name: v{n}, query: SELECT a FROM v{n - 1}}}\n" for n in range(1_000, 0, -1)),
         "102:37: views read views here, more than 20 deep",
+    ),
+    "joins without a condition": lambda: (
+        _table("SELECT o.a FROM o " + _listed(900, lambda number: f"JOIN d{number}", " ") + " WHERE o.a = d0.a"),
+        "unknown table 'd0'; declare it under sources, views or dynamic_tables",
     ),
     "circles": lambda: (
         "dynamic_tables:\n" + "".join(f"- {{name: t{n}, freshness: 1 day, query: SELECT a FROM t{n}}}\n" for n in range(4_000)),
@@ -173,6 +178,13 @@ def test_a_bomb_of_catalogs_is_a_mistake_at_its_place(text: str, tmp_path: Path)
 def test_what_once_hid_every_table_is_a_mistake_at_its_place(text: str, mistake: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_bytes(text.encode())
     _read_beside_it(tmp_path, mistake)
+
+
+def test_a_query_that_takes_too_long_to_parse_is_a_mistake_at_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "STEPS_OF_SHORT_TEXTS", 10)
+    monkeypatch.setattr(dialect, "STEPS_PER_TOKEN", 1)
+    (tmp_path / "bad.yaml").write_text(_table("SELECT t.* FROM (SELECT t.* FROM t) AS t"))
+    _read_beside_it(tmp_path, "the query takes too long to parse; simplify it here, or split it into views")
 
 
 def _read_beside_it(folder: Path, mistake: str) -> None:

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.hive import HiveParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 _SIGNS = frozenset({TokenType.DASH, TokenType.PLUS})
+_CONDITIONS = frozenset({TokenType.ON, TokenType.USING})
+
+STEPS_PER_TOKEN = 50
+"""How often the parser may go on or back for each token of a text. Spark's own tests take 2 at most."""
+
+STEPS_OF_SHORT_TEXTS = 20_000
+"""What every text may take."""
+
+
+class TooMuchWorkError(SqlglotError):
+    """The parser tried one reading of a text after another; ``offset`` is where it was stopped."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        super().__init__("the query takes too long to parse; simplify it here, or split it into views")
 
 
 class UnaryPlus(exp.Unary):
@@ -46,8 +64,63 @@ class SparkSQL(Spark):
             **SparkParser.PIPE_SYNTAX_TRANSFORM_PARSERS,
             "DROP": lambda self, query: self._parse_pipe_columns(query),
             "OFFSET": lambda self, query: self._parse_pipe_syntax_limit(query),
+            "SELECT": lambda self, query: self._parse_pipe_select(query),
             "SET": lambda self, query: self._parse_pipe_columns(query),
         }
+
+        def reset(self) -> None:
+            """Begin another text."""
+            super().reset()
+            self._steps = 0
+            self._nests: tuple[list[Token], frozenset[int]] = ([], frozenset())
+
+        def _advance(self, times: int = 1) -> None:
+            """Count the steps: some texts are parsed again and again, twice as often with each of their parts."""
+            super()._advance(times)
+            self._steps += 1
+            if self._steps > STEPS_OF_SHORT_TEXTS and self._steps > STEPS_PER_TOKEN * self._tokens_size:
+                raise TooMuchWorkError(self._tokens[min(max(self._index, 0), self._tokens_size - 1)].start)
+
+        def _parse_join(
+            self,
+            skip_join_token: bool = False,
+            parse_bracket: bool = False,
+            alias_tokens: Collection[TokenType] | None = None,
+        ) -> exp.Join | None:
+            """As sqlglot, which parses all that follows a join without ON twice, and so the last of n joins 2^n times."""
+            if self._match(TokenType.COMMA, advance=False):
+                return super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+            index = self._index
+            method, side, kind = self._parse_join_parts()
+            if not self._match(TokenType.JOIN):
+                self._retreat(index)
+                return None
+            comments = [*self._prev_comments, *(comment for token in (method, side, kind) if token for comment in token.comments)]
+            is_nesting = self._index - 1 in self._nesting_joins()
+            parts = {name: token.text.upper() for name, token in (("method", method), ("side", side), ("kind", kind)) if token}
+            table = self._parse_table(parse_bracket=parse_bracket, alias_tokens=alias_tokens)
+            condition = self._parse_join_condition()
+            if table is not None and is_nesting and not condition:
+                index = self._index
+                joins = list(self._parse_joins(alias_tokens=alias_tokens))
+                condition = self._parse_join_condition() if joins else {}
+                if condition:
+                    table.set("joins", joins)
+                else:
+                    self._retreat(index)
+            join = exp.Join(this=table, **parts, **condition, pivots=self._parse_pivots())
+            return self.expression(join, comments=comments)
+
+        def _parse_join_condition(self) -> dict[str, Any]:
+            if self._match(TokenType.ON):
+                return {"on": self._parse_disjunction()}
+            return {"using": self._parse_using_identifiers()} if self._match(TokenType.USING) else {}
+
+        def _nesting_joins(self) -> frozenset[int]:
+            """Which tokens JOIN have a condition that stands behind other joins: ``a JOIN b JOIN c ON … ON …``."""
+            if self._nests[0] is not self._tokens:
+                self._nests = self._tokens, frozenset(_nesting_joins(self._tokens))
+            return self._nests[1]
 
         def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
             """How many arguments a function takes is Spark's affair."""
@@ -70,6 +143,18 @@ class SparkSQL(Spark):
             if isinstance(query, exp.Values) and self._match(TokenType.PIPE_GT, advance=False):
                 query = self._parse_pipe_syntax_query(exp.select("*").from_(query, copy=False))
             return query
+
+        def _parse_pipe_select(self, query: exp.Select) -> exp.Select:
+            """As sqlglot, which copies all that stands before each ``|> SELECT``."""
+            select = self._parse_select(consume_pipe=False)
+            if not isinstance(select, exp.Select):
+                return query
+            query.select(*select.expressions, append=False, copy=False)
+            return self._build_pipe_cte(query=query, expressions=[exp.Star()])
+
+        def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            """Not as Hive's: that looks through a type again for each of its levels."""
+            return super(HiveParser, self)._parse_types(*args, **kwargs)
 
         def _parse_pipe_columns(self, query: exp.Select) -> exp.Select:
             """``|> SET a = b`` and ``|> DROP a``: all columns, some of them others or left out."""
@@ -121,3 +206,22 @@ class SparkSQL(Spark):
         def _parse_pivot_aggregation(self) -> exp.Expr | None:
             """``PIVOT (sum(a) + 1 AS b FOR …)``."""
             return self._parse_alias(self._parse_bitwise())
+
+
+def _nesting_joins(tokens: Iterable[Token]) -> Iterator[int]:
+    """The places of JOIN between which and their ON or USING others stand, within the same parentheses."""
+    waiting: list[list[int]] = [[]]
+    last = -1
+    for number, token in enumerate(tokens):
+        kind = token.token_type
+        if kind is TokenType.L_PAREN:
+            waiting.append([])
+        elif kind is TokenType.R_PAREN and len(waiting) > 1:
+            waiting.pop()
+        elif kind is TokenType.JOIN:
+            waiting[-1].append(number)
+            last = number
+        elif kind in _CONDITIONS and waiting[-1]:
+            join = waiting[-1].pop()
+            if join != last:
+                yield join

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from airflow_dynamic_tables.core.refresh.allowed import JAVA_CALLS, Ability
 from airflow_dynamic_tables.definitions.queries.comments import misread
-from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL
+from airflow_dynamic_tables.definitions.queries.dialect import SparkSQL, TooMuchWorkError
 from airflow_dynamic_tables.definitions.queries.scopes import WORD, Scopes, is_table_name, span_of, start_of
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Condition, Need, Problem, Span
 
@@ -123,6 +123,8 @@ def _parse(text: str, tokens: list[Token], into: type[exp.Expr] | None = None) -
     parser = SparkSQL().parser(error_message_context=len(text))
     try:
         return (parser.parse(tokens, text) if into is None else parser.parse_into(into, tokens, text))[0]
+    except TooMuchWorkError as error:
+        raise _UnusableError(error.offset, str(error)) from error
     except ParseError as error:
         detail = error.errors[0] if error.errors else {}
         offset = len(detail.get("start_context") or "")

@@ -73,3 +73,10 @@ def test_what_is_no_query_is_still_refused_at_its_place(query: str, offset: int,
     problem = analyse(query).problems[0]
     assert message in problem.message
     assert problem.offset == offset
+
+
+def test_a_condition_may_stand_behind_other_joins() -> None:
+    query = "SELECT * FROM a JOIN b JOIN c LEFT JOIN d ON d.x ON c.y JOIN (e JOIN f JOIN g USING (i) ON f.j) JOIN h WHERE b.k = 1"
+    analysis = analyse(query)
+    assert analysis.problems == ()
+    assert [reference.parts[0].text for reference in analysis.references] == list("abcdefgh")
