@@ -573,10 +573,11 @@ def test_any_name_is_an_asset() -> None:
 
 def test_params_have_defaults_and_a_schema_for_the_form(folder: Path) -> None:
     params = load(folder)[DAILY].params
-    assert params.dump() == {"schedule_time": None, "partition": None, "full_refresh": False, "even_if_suspended": False}
+    flags = ("full_refresh", "even_if_suspended", "do_not_wait")
+    assert params.dump() == {"schedule_time": None, "partition": None, **dict.fromkeys(flags, False)}
     assert params.get_param("schedule_time").schema["type"] == ["null", "string"]
     assert "ds=2024-01-31" in params.get_param("partition").description
-    for name in ("schedule_time", "partition", "full_refresh", "even_if_suspended"):
+    for name in ("schedule_time", "partition", *flags):
         assert "null" in params.get_param(name).schema["type"], "the form marks it as required"
     assert params.get_param("partition").resolve("ds=2024-01-01") == "ds=2024-01-01"
 
@@ -735,6 +736,7 @@ def test_tables_share_a_dag(grouped: Path) -> None:
         "partition": None,
         "full_refresh": False,
         "even_if_suspended": False,
+        "do_not_wait": False,
     }
     assert "[lake.sales.totals](dags/dynamic_table_group__sales)" in str(dag.doc_md)
     assert dag.get_task("lake.sales.daily").outlets == [dynamic_table_asset("lake.sales.daily")]

@@ -37,22 +37,18 @@ def params_of(table: DynamicTable) -> dict[str, Param]:
             if example
             else "The table has no partition that could be named; leave this empty.",
         ),
-        "full_refresh": Param(
-            False,
-            source="dag",
-            type=["null", "boolean"],  # the form marks what cannot be null as required
-            title="Full refresh",
-            description="Replace the whole table, also when its columns or partition keys changed.",
-        ),
-        "even_if_suspended": Param(
-            False,
-            source="dag",
-            type=["null", "boolean"],
-            title="Even if suspended",
-            description="Refresh the table once although it is suspended; it stays so.",
+        "full_refresh": _flag("Full refresh", "Replace the whole table, also when its columns or partition keys changed."),
+        "even_if_suspended": _flag("Even if suspended", "Refresh the table once although it is suspended; it stays so."),
+        "do_not_wait": _flag(
+            "Do not wait", "Read the versions that parents have now, as dynamic-tables refresh does, and do not wait for data."
         ),
         **{name: _own(param) for name, param in table.params.items()},
     }
+
+
+def _flag(title: str, description: str) -> Param:
+    # The form marks what cannot be null as required.
+    return Param(False, source="dag", type=["null", "boolean"], title=title, description=description)
 
 
 def _own(param: RunParam) -> Param:

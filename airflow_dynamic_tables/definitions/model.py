@@ -76,7 +76,7 @@ class Deadline:
     reference: str = "queued_at"
 
 
-RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "tables")
+RUN_PARAMS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "do_not_wait", "tables")
 """What every run can be asked for; no param of a definition has such a name."""
 
 

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflo
 from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
 from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
 from airflow_dynamic_tables.services.names import named_table
+from airflow_dynamic_tables.services.refresh.planning import check_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
@@ -136,19 +137,20 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
                 fresh = fresh_until(workspace, workspace.table(self.table.identifier, self.table.format).current())
                 if why := not_due(self.table, request.schedule_time, date_of(context, self.table), fresh):
                     skip(context, why)
+            check_partitions(workspace, request)
             longest = self.runs.group.longest_wait if self.runs.group else None
             if wait := why_wait(workspace, request, self.parents, deadline, has_given_up, longest):
-                self._wait(wait, request.schedule_time)
+                self._wait(wait)
             self._token = request.token
             outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
                 skip(context, str(outcome.reason))
             return self._report(context, workspace, request, outcome)
 
-    def _wait(self, wait: Wait, schedule_time: datetime) -> NoReturn:
+    def _wait(self, wait: Wait) -> NoReturn:
         trigger = UpstreamTrigger(
             parents=upstream_to_text(wait.upstream),
-            schedule_time=schedule_time.isoformat(),
+            schedule_time=wait.needed_until.isoformat(),
             deadline=wait.until.isoformat(),
             conn_id=self.catalog_conn_id,
             catalogs_file=str(self.catalogs_file) if self.catalogs_file else None,

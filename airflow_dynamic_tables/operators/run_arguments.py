@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
     parse_partitions,
 )
 
-_ARGUMENTS = ("schedule_time", "partition", "full_refresh", "even_if_suspended")
+_ARGUMENTS = ("schedule_time", "partition", "full_refresh", "even_if_suspended", "do_not_wait")
 """Keys of a run's conf, and params of its DAG."""
 
 PERIODIC = "dynamic_tables.is_periodic"
@@ -120,6 +120,8 @@ def read_request(
         full_refresh=_truth(context, "full_refresh"),
         force=_truth(context, "even_if_suspended"),
         updated=updated,
+        is_by_hand=_is_by_hand(context),
+        waits=not _truth(context, "do_not_wait"),
     )
 
 
@@ -148,6 +150,13 @@ def came_by_itself(context: Mapping[str, Any]) -> bool:
     kind = getattr(context.get("dag_run"), "run_type", None)
     asked = any(_asked(context, name) for name in (*_ARGUMENTS, "tables"))
     return kind in BY_ITSELF and not asked
+
+
+def _is_by_hand(context: Mapping[str, Any]) -> bool:
+    """Whether a person triggered a run and named no time for it."""
+    if _conf(context).get(PERIODIC) is True or _asked(context, "schedule_time") is not None:
+        return False
+    return getattr(context.get("dag_run"), "run_type", None) == "manual"
 
 
 def was_cleared(context: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.refresh.upstream import Parent, Pending, Upstream, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.upstream import Parent, Pending, Upstream, is_in_vain, pending, what_is_missing
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 
 _MOST_TEXTS_OF_DATA = 3
@@ -24,14 +24,14 @@ _MOST_TEXTS_OF_DATA = 3
 
 
 class UpstreamTrigger(BaseTrigger):
-    """Fires when nothing is pending, when a parent has failed for good, when the deadline has come, or when only the task itself
-    can report what is wrong.
+    """Fires when nothing is pending, when a parent has failed for good or is suspended, when the deadline has come, or when only
+    the task itself can report what is wrong.
 
     The event carries nothing but the deadline: the task looks for itself.
 
     :param parents: identifier, format, cron, timezone, freshness and last tick in time of each parent, and name, source and
         rows of the data that are awaited, see :func:`upstream_to_text`.
-    :param schedule_time: ISO 8601, with offset.
+    :param schedule_time: ISO 8601, with offset; the time up to which parents are needed.
     :param deadline: ISO 8601, with offset; until when to wait.
     :param conn_id: Airflow connection of the catalog.
     :param catalogs_file: the catalogs file, if there is one.
@@ -91,7 +91,7 @@ class UpstreamTrigger(BaseTrigger):
         except DynamicTableError as error:
             self.log.warning("%s", error)
             return True
-        is_over = not waiting or any(each.lost_tick for each in waiting)
+        is_over = not waiting or is_in_vain(waiting)
         self._tell(waiting, is_over)
         return is_over
 

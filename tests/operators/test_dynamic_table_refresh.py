@@ -421,6 +421,30 @@ def test_what_is_there_or_not_asked_for_is_not_waited_for(
     assert operator.execute(told)["version"] == 1
 
 
+DAYS = """
+dynamic_tables:
+- {name: parent, freshness: 1 day, query: SELECT 1 AS x}
+- name: child
+  freshness: 1 day
+  partitioned_by: [ds]
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+  query: SELECT x, '2024' AS ds FROM parent
+"""
+
+
+def test_partitions_are_checked_before_it_waits(home: Path) -> None:
+    (home / "tables.yaml").write_text(DAYS)
+    operator = named("default.default.child", home / "tables.yaml")
+    told = context()
+    told["dag_run"].conf = {"partition": "ds=1995-13-45"}
+    with pytest.raises(AirflowException, match="ds=1995-13-45 is no date as 'yyyy-MM-dd' writes it"):
+        operator.execute(told)
+    told["dag_run"].conf = {"partition": "ds=2023-12-31"}
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(told)
+    assert deferred.value.trigger.schedule_time == "2024-01-01T00:00:00+00:00"
+
+
 def test_killing_it_before_it_began_is_no_error(home: Path) -> None:
     operator_of(home).on_kill()
     assert not (home / "dynamic_tables").exists()

@@ -94,7 +94,7 @@ def test_partitions_are_separated_by_commas(table: DynamicTable) -> None:
         ({"Partition": "ds=1"}, "The conf of this run has an unknown key 'Partition'; did you mean 'partition'?"),
         (
             {"day": "x" * 10_000},
-            "an unknown key 'day'; legal are schedule_time, partition, full_refresh, even_if_suspended",
+            "an unknown key 'day'; legal are schedule_time, partition, full_refresh, even_if_suspended, do_not_wait",
         ),
         ({"partition": ["ds=1"]}, "partition must be text, not ['ds=1']; put it in quotes"),
         ({"schedule_time": "2999-01-02 00:00:00"}, "schedule_time 2999-01-02T00:00:00+01:00 is in the future"),
@@ -203,3 +203,21 @@ def test_only_what_nobody_asked_for_may_be_left_out(
     context["dag_run"].run_type = kind
     context["ti"].try_number = tries
     assert read_request(context, table, {}).is_scheduled is by_itself
+
+
+@pytest.mark.parametrize(
+    ("kind", "conf", "by_hand", "waits"),
+    [
+        ("manual", {}, True, True),
+        ("manual", {"do_not_wait": True}, True, False),
+        ("manual", {"schedule_time": "2024-01-01"}, False, True),
+        ("manual", {"dynamic_tables.is_periodic": True}, False, True),
+        ("scheduled", {}, False, True),
+        ("backfill", {}, False, True),
+    ],
+)
+def test_which_runs_wait_for_what(table: DynamicTable, kind: str, conf: dict[str, Any], by_hand: bool, waits: bool) -> None:
+    context = run(conf, logical_date=DAY)
+    context["dag_run"].run_type = kind
+    request = read_request(context, table, {})
+    assert (request.is_by_hand, request.waits) == (by_hand, waits)

@@ -128,7 +128,8 @@ def version_link(stack: Stack, table: str, run_id: str) -> str:
 def test_the_form_refreshes_a_partition(stack: Stack) -> None:
     params = stack.get(f"/dags/{dag('daily')}/details")["params"]
     form: dict[str, Any] = {name: param["value"] for name, param in params.items()}
-    assert form == {"schedule_time": None, "partition": None, "full_refresh": False, "even_if_suspended": False}
+    flags = dict.fromkeys(("full_refresh", "even_if_suspended", "do_not_wait"), False)
+    assert form == {"schedule_time": None, "partition": None, **flags}
     form["partition"] = "ds=2024-01-05"
     run_id = stack.trigger(dag("daily"), logical_date=datetime.now(UTC).isoformat(), conf=form)
     stack.until_state(dag("daily"), run_id, "success")

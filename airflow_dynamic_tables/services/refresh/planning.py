@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -19,11 +20,11 @@ from airflow_dynamic_tables.core.tables.dates import check_dates
 from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
-from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
+from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
-from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
@@ -116,7 +117,29 @@ def planned_partitions(workspace: Workspace, request: RefreshRequest, growth: Gr
     :param growth: those sources, as somebody has looked at them.
     :raises ConfigurationError: when a value is none of its column's type, or none that its date formatter gives.
     """
-    columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
+    return _planned(request, _columns(workspace, request), growth)
+
+
+def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
+    """Check the partitions that a run by hand names, so that it does not wait for parents before it is refused.
+
+    :raises ConfigurationError: as :func:`planned_partitions`.
+    """
+    if request.partitions is None:
+        return
+    try:
+        columns = _columns(workspace, request)
+    except TableNotFoundError:  # its first refresh registers it
+        columns = ()
+    _planned(request, columns)
+
+
+def _columns(workspace: Workspace, request: RefreshRequest) -> Sequence[Column]:
+    identifier = request.table.identifier
+    return workspace.catalog(identifier.catalog).get_table(identifier.path).columns
+
+
+def _planned(request: RefreshRequest, columns: Sequence[Column], growth: Growth | None = None) -> PartitionSet:
     try:
         requested = requested_partitions(request)
         if growth is not None and request.partitions is None and request.table.formatters and not request.full_refresh:

@@ -53,6 +53,8 @@ class RefreshRequest:
     :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
     refresh may be left out while nothing moves. With ``force`` a suspended table is refreshed, too, and stays suspended. A
     ``batch`` of a stream is written by a job that runs already. A table that ``is_one_off`` is made once, and is up to no time.
+    One that ``is_by_hand`` needs its parents for the time of its partitions only, and one that does not ``waits`` takes them and
+    the data that it awaits as they are.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -71,6 +73,8 @@ class RefreshRequest:
     batch: StreamBatch | None = None
     force: bool = False
     is_one_off: bool = False
+    is_by_hand: bool = False
+    waits: bool = True
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""

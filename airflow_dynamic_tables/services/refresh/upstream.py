@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
+from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
+from airflow_dynamic_tables.core.tables.dates import partitions_within, start_of
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
@@ -78,7 +80,7 @@ class PendingParent:
     """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well.
 
     ``lost_tick`` is the last one that would have come in time, when the run for that has failed and nothing else is on its way.
-    ``suspended`` is what is said of one that nothing refreshes.
+    ``suspended`` is the reason when it is suspended, and no refresh of it is under way.
     """
 
     identifier: TableIdentifier
@@ -97,6 +99,7 @@ class PendingData:
     problem: str
     failed: None = None
     lost_tick: None = None
+    suspended: str = ""
 
 
 Upstream = Parent | AwaitedData
@@ -108,10 +111,11 @@ Pending = PendingParent | PendingData
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a refresh that cannot begin yet waits for, and until when at most."""
+    """What a refresh that cannot begin yet waits for, until when at most, and the time up to which it needs its parents."""
 
     upstream: tuple[Upstream, ...]
     until: datetime
+    needed_until: datetime
 
 
 HasGivenUp = Callable[[str, datetime], bool]
@@ -142,18 +146,45 @@ def why_wait(
     :param deadline: until when it waits already; one freshness from now if it does not yet, or ``longest_wait`` if that is less.
     :raises UpstreamError: when it waited long enough, or would wait in vain.
     """
+    if not request.waits:
+        return None
+    needed_until = parents_needed_until(request)
     needed = in_time(parents_read(workspace, request, parents), request.table, request.schedule_time)
     upstream: tuple[Upstream, ...] = (*needed, *data_of(request))
-    waiting = pending(workspace, upstream, request.schedule_time, has_given_up)
+    waiting = pending(workspace, upstream, needed_until, has_given_up)
     if not waiting:
         return None
     now = workspace.now()
     freshness = request.table.freshness.period
     until = deadline or now + (freshness if longest_wait is None else min(freshness, longest_wait))
-    if until <= now or any(parent.lost_tick for parent in waiting):
+    if until <= now or is_in_vain(waiting):
         raise waited_too_long(waiting)
     log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
-    return Wait(upstream, until)
+    return Wait(upstream, until, needed_until)
+
+
+def is_in_vain(waiting: Iterable[Pending]) -> bool:
+    """Whether something is waited for that does not come in time: a parent has failed for good, or is suspended."""
+    return any(each.lost_tick or each.suspended for each in waiting)
+
+
+def parents_needed_until(request: RefreshRequest) -> datetime:
+    """Up to when a refresh needs its parents: its schedule time; by hand, the end of the partitions that it replaces."""
+    table = request.table
+    is_by_hand = request.is_by_hand or request.partitions is not None
+    if not is_by_hand or request.full_refresh or request.has_watermark or not table.formatters:
+        return request.schedule_time
+    try:
+        ends = [_end_of(spec, table) for spec in requested_partitions(request)]
+    except ValueError:  # such as rows without a time
+        return request.schedule_time
+    return min([max(ends, default=request.schedule_time), request.schedule_time])
+
+
+def _end_of(spec: Mapping[str, str | None], table: DynamicTable) -> datetime:
+    start = start_of(spec, table.formatters)
+    (partition,) = partitions_within(start, start + timedelta.resolution, table.formatters)
+    return partition.end.replace(tzinfo=ZoneInfo(table.timezone), fold=1)
 
 
 def parents_read(workspace: Workspace, request: RefreshRequest, parents: Iterable[Parent]) -> tuple[Parent, ...]:
@@ -232,6 +263,8 @@ def _check(
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None
     suspended = why_suspended(workspace, parent.identifier) or ""
+    if suspended and _may_still_land(workspace, parent.identifier, required):
+        suspended = ""
     return PendingParent(parent.identifier, required, fresh, not_well, lost, _workflow_of(parent), suspended)
 
 
@@ -258,9 +291,11 @@ def _may_still_land(workspace: Workspace, table: TableIdentifier, required: date
 
 
 def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
-    """The error of a refresh that waits no longer: UPSTREAM_FAILED when a parent failed, else UPSTREAM_LATE."""
+    """The error of a refresh that waits no longer: UPSTREAM_SUSPENDED or UPSTREAM_FAILED for a parent, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(each.failed or each.lost_tick for each in waiting) else "UPSTREAM_LATE"
+    if any(each.suspended for each in waiting):
+        code = "UPSTREAM_SUSPENDED"
     given_up = (each for each in waiting if isinstance(each, PendingParent) and each.lost_tick)
     lost = " and ".join(parent.workflow_id for parent in given_up)
     advice = f" Mend what failed and clear that run of {lost}; when it has succeeded, clear this one." if lost else ""

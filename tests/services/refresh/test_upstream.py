@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
+from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
@@ -20,9 +23,11 @@ from airflow_dynamic_tables.services.refresh.upstream import (
     Parent,
     PendingParent,
     in_time,
+    parents_needed_until,
     parents_of,
     pending,
     waited_too_long,
+    why_wait,
 )
 from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -169,3 +174,43 @@ def test_a_suspended_parent_is_told_as_such(workspace: Workspace, definitions: D
     assert "but lake.sales.daily is suspended (the source moves); resume it to refresh again" in str(waited_too_long([waiting]))
     resume(workspace, DAILY)
     assert "has not been refreshed by schedule yet" in str(waited_too_long(filter(None, [look(workspace, definitions, DAILY)])))
+
+
+def test_a_suspended_parent_is_not_waited_for(workspace: Workspace, definitions: Definitions) -> None:
+    create(workspace, definitions.tables[DAILY])
+    suspend(workspace, DAILY, "the source moves")
+    request = request_of(definitions, NIGHTLY, "child", MARCH)
+    parents = parents_of(request.table.upstream, definitions.tables)
+    with pytest.raises(UpstreamError, match=r"^UPSTREAM_SUSPENDED: .*daily is suspended .the source moves."):
+        why_wait(workspace, request, parents, None, lambda *_: False)
+    begin(workspace, replace(request_of(definitions, DAILY, "by hand", MARCH), force=True))
+    assert why_wait(workspace, request, parents, None, lambda *_: False), "a refresh by hand is under way"
+    assert why_wait(workspace, replace(request, waits=False), parents, None, lambda *_: False) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "needed"),
+    [
+        ({}, "2024-03-01 01:31+01:00"),
+        ({"is_by_hand": True}, "2024-03-01 00:00+01:00"),
+        ({"is_by_hand": True, "full_refresh": True}, "2024-03-01 01:31+01:00"),
+        ({"partitions": PartitionSet.of([{"ds": "2024-01-30"}, {"ds": "2024-01-31"}])}, "2024-02-01 00:00+01:00"),
+        ({"partitions": PartitionSet.of([{"ds": "2024-03-01"}])}, "2024-03-01 01:31+01:00"),
+        ({"partitions": PartitionSet.of([{"ds": None}])}, "2024-03-01 01:31+01:00"),
+    ],
+    ids=["schedule", "by hand", "full refresh", "days of January", "today", "rows without a day"],
+)
+def test_a_run_by_hand_needs_its_parents_for_its_partitions(tmp_path: Path, asked: dict[str, Any], needed: str) -> None:
+    path = tmp_path / "sales.yaml"
+    path.write_text("""
+dynamic_tables:
+- name: lake.sales.days
+  freshness: 1 day
+  timezone: Europe/Berlin
+  partitioned_by: [ds]
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
+  query: SELECT 1 AS x, '2' AS ds
+""")
+    (table,) = load_definitions(path).tables.values()
+    at = datetime.fromisoformat("2024-03-01 01:31+01:00")
+    assert parents_needed_until(RefreshRequest(table, {}, at, "t", "t", **asked)) == datetime.fromisoformat(needed)
