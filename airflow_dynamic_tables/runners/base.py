@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import RENDERED, SparkSettings, asks_airflow
 from airflow_dynamic_tables.exceptions import ConfigurationError
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+"""The environment of a job that needs no passwords."""
 
 
 class Runner(ABC):
@@ -24,9 +28,10 @@ class Runner(ABC):
         """
 
     @abstractmethod
-    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+    def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
         """Run unit tests, all in one session; the outcomes are in their order.
 
+        :param environment: as of :meth:`run`, for plans that read tables.
         :raises ConfigurationError: as of :meth:`run`.
         :raises JobFailedError: when Spark did not run them; a test that fails is an outcome.
         """

@@ -32,7 +32,7 @@ from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
 from airflow_dynamic_tables.jobs.messages import message
 from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
 from airflow_dynamic_tables.redaction import HIDDEN
-from airflow_dynamic_tables.runners.base import Runner, refuse_templates
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
 from airflow_dynamic_tables.runners.connect_channel import ConnectChannel
 from airflow_dynamic_tables.runners.connect_surroundings import Progress, WorkerFiles, folder_for_modules
 
@@ -94,9 +94,9 @@ class SparkConnectRunner(Runner):
             result = refresh(spark, plan, driver)
             self._on_line(f"Refresh of {plan.identifier}: {result.rows} rows, {len(result.files)} files, {result.bytes} bytes")
 
-    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+    def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
         """See :meth:`Runner.run_query_tests`."""
-        with self._driven({}) as (spark, driver):
+        with self._driven(environment) as (spark, driver):
             return run_query_tests(spark, tests, driver)
 
     @contextmanager

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, Quer
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
-from airflow_dynamic_tables.runners.base import Runner, refuse_templates
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
 from airflow_dynamic_tables.runners.environment import spark_environment
 from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -94,12 +94,12 @@ class SparkSubmitRunner(Runner):
         if code != 0:
             raise job_failure(plan, tail) or submit_failure(tail, code)
 
-    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+    def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
         """See :meth:`Runner.run_query_tests`. The driver has to be on this machine."""
         with tempfile.TemporaryDirectory() as folder:
             plans = Path(folder, "tests.json")
             plans.write_text(tests.to_json(), encoding="utf-8")
-            code, tail = self._submit(("--tests", plans.as_uri()), {})
+            code, tail = self._submit(("--tests", plans.as_uri()), environment)
             outcomes = Path(outcomes_location(str(plans)))
             if code != 0 or not outcomes.exists():
                 raise submit_failure(tail, code)

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.services.refresh.preview import statement as sql_of
 from airflow_dynamic_tables.services.refresh.requests import latest_schedule_time, requested_partitions
 from airflow_dynamic_tables.sql.declarations import altered_declaration, declaration_draft, declared_table, sound_table, told_at
 from airflow_dynamic_tables.sql.lifecycle import refresh_request
-from airflow_dynamic_tables.sql.reading import checked_select
+from airflow_dynamic_tables.sql.reading import explain_select
 from airflow_dynamic_tables.sql.session import Answer, Session
 
 _COLUMNS = ("name", "type", "comment")
@@ -176,8 +176,7 @@ def explain(session: Session, script: Script, statement: Explain) -> Answer:
     """``EXPLAIN``: what a statement would do; it does nothing."""
     explained = statement.explained
     if isinstance(explained, Query):
-        selected = checked_select(script, explained.text)
-        return Answer.one(reads=str(session.table(selected.table)), how="its format, at the current version", rows=selected.limit)
+        return explain_select(session, script, explained.text)
     if isinstance(explained, Refresh):
         request = refresh_request(session, explained)
         partitions = requested_partitions(request)

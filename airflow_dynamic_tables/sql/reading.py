@@ -1,62 +1,121 @@
-"""``SELECT``: the first rows of one table as they are committed, read by its format, without Spark."""
+"""``SELECT``: rows of one table read by its format, without Spark; any other query by Spark, over the current versions."""
 
 from __future__ import annotations
 
-from airflow_dynamic_tables.catalog.values import CatalogView
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, CatalogTable, is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.definitions.statements.lexing import tokens_of
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.selecting import SelectedColumn, SimpleSelect, simple_select
 from airflow_dynamic_tables.definitions.statements.values import Piece, Query
-from airflow_dynamic_tables.exceptions import DefinitionError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import DefinitionError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.services.creating.answering import answer, read_query
+from airflow_dynamic_tables.services.creating.reading import ReadTable
+from airflow_dynamic_tables.services.creating.wanted import QueryPlace
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.sql.session import Answer, Session
 
 MOST_ROWS = 10_000
 """Rows that one statement shows: all of them are in memory at once."""
 
-_SIMPLE = "a statement reads columns of one table, with a limit: SELECT a, b FROM sales.orders LIMIT 20"
+USUAL_ROWS = 1_000
+"""Rows that a statement without LIMIT shows."""
 
 
 def select(session: Session, script: Script, statement: Query) -> Answer:
-    """``SELECT columns FROM table LIMIT n``.
+    """A query. Columns of one table are read by its format, without Spark; anything else by Spark.
 
-    :raises DefinitionError: when it says anything more, or names a column that the table does not have.
+    :raises DefinitionError: when it has mistakes, e.g. names a column that the table does not have.
     :raises TableNotFoundError: when there is no such table, or it has no version yet.
     """
-    text = statement.text
-    selected = checked_select(script, text)
+    selected = simple_select(statement.text.value)
+    try:
+        columns = _columns_by_format(session, selected) if selected is not None else None
+    except UnsupportedError:
+        columns = None
+    if selected is None or columns is None:
+        return _by_spark(session, script, statement.text)
+    return _by_format(session, script, statement.text, selected, columns)
+
+
+def explain_select(session: Session, script: Script, query: Piece) -> Answer:
+    """What a query would read, and how."""
+    selected = simple_select(query.value)
+    if selected is not None and _columns_by_format(session, selected) is not None:
+        how = "its format, at the current version"
+        return Answer.one(reads=str(session.table(selected.table)), how=how, rows=_most(query.value))
+    wanted = _read(session, script, query)
+    tables = ", ".join(map(str, wanted.table.upstream)) or None
+    return Answer.one(reads=tables, how="Spark, at the current versions", rows=_most(query.value))
+
+
+def _by_format(session: Session, script: Script, text: Piece, selected: SimpleSelect, columns: tuple[Column, ...]) -> Answer:
     identifier = session.table(selected.table)
-    columns = columns_of(session, identifier)
     names = [_known(script, text, column, columns) for column in selected.columns] or [column.name for column in columns]
     shown = [column.shown_as for column in selected.columns] or names
-    rows = sample(session.workspace, identifier, selected.limit or 0) if selected.limit else []
-    return Answer(tuple(shown), tuple(tuple(row.get(name) for name in names) for row in rows))
+    most = _most(text.value)
+    more = 0 if selected.limit == most else 1
+    rows = sample(session.workspace, identifier, most + more) if most else []
+    values = tuple(tuple(row.get(name) for name in names) for row in rows[:most])
+    return Answer(tuple(shown), values, _note(most, is_cut=len(rows) > most))
 
 
-def checked_select(script: Script, query: Piece) -> SimpleSelect:
-    """A query that can be answered without Spark.
+def _by_spark(session: Session, script: Script, text: Piece) -> Answer:
+    most = _most(text.value)
+    wanted = _read(session, script, text)
+    first = answer(session.workspace, wanted, most, _place(script, text), session.query)
+    asked = _asked(text.value)
+    return Answer(first.columns, first.rows, _note(most, is_cut=first.is_cut and asked != most))
 
-    :raises DefinitionError: when it is none, or has no limit that can be kept.
+
+def _read(session: Session, script: Script, text: Piece) -> ReadTable:
+    definitions = session.project.load()[0]
+    return read_query(session.workspace, definitions, text.value, (session.catalog, session.database), _place(script, text))
+
+
+def _place(script: Script, text: Piece) -> QueryPlace:
+    return QueryPlace(script.path, script.text, text.start)
+
+
+def _asked(query: str) -> int | None:
+    """The number of a LIMIT at the end of a query, if it has one."""
+    *_, word, number, _end = (None, None, *tokens_of(query))
+    is_limit = word is not None and word.text.upper() == "LIMIT" and number is not None and number.text.isdecimal()
+    return int(number.text) if is_limit and number is not None else None
+
+
+def _most(query: str) -> int:
+    """How many rows of a query are shown."""
+    asked = _asked(query)
+    return USUAL_ROWS if asked is None else min(asked, MOST_ROWS)
+
+
+def _note(most: int, *, is_cut: bool) -> str | None:
+    if not is_cut:
+        return None
+    more = f"; LIMIT shows up to {MOST_ROWS:,}" if most < MOST_ROWS else ""
+    return f"Only the first {most:,} rows are shown{more}."
+
+
+def _columns_by_format(session: Session, selected: SimpleSelect) -> tuple[Column, ...] | None:
+    """The columns of a table that its format can read; ``None``: only Spark can.
+
+    :raises TableNotFoundError: when it does not exist, or has no version yet.
     """
-    selected = simple_select(query.value)
-    if selected is None:
-        message = f"only Spark can answer that; {_SIMPLE}. For more, make a dynamic table of the query, or ask Spark itself"
-        raise DefinitionError((script.mistake(query.start, message),))
-    if selected.limit is None or selected.limit > MOST_ROWS:
-        raise DefinitionError((script.mistake(query.end, f"expected LIMIT with a number up to {MOST_ROWS:,}"),))
-    return selected
+    identifier = session.table(selected.table)
+    if identifier in session.project.load()[0].sources:
+        return None
+    entry = session.workspace.readable(identifier.catalog).get_table(identifier.path)
+    return _columns(session, identifier, entry) if is_own(entry) or isinstance(entry, CatalogDynamicTable) else None
 
 
-def columns_of(session: Session, identifier: TableIdentifier) -> tuple[Column, ...]:
+def _columns(session: Session, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
     """The columns that a table has now.
 
-    :raises TableNotFoundError: when it does not exist, is a view, or has no version yet.
+    :raises TableNotFoundError: when it has no version yet.
     """
-    entry = session.workspace.readable(identifier.catalog).get_table(identifier.path)
-    if isinstance(entry, CatalogView):
-        raise TableNotFoundError(f"{identifier} is a view, and only Spark can read it; SELECT from a table.")
     if entry.columns:
         return entry.columns
     layout = session.workspace.table(identifier, entry.format).layout()

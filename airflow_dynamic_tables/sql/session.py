@@ -10,6 +10,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.statements.values import Name
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
+from airflow_dynamic_tables.services.creating.answering import Run
 from airflow_dynamic_tables.services.creating.deciding import Decision
 from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
 from airflow_dynamic_tables.services.names import check_names
@@ -20,10 +21,11 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a statement gives back: rows, each with a value for every column."""
+    """What a statement gives back: rows, each with a value for every column, and what to know about them, as a sentence."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
+    note: str | None = None
 
     @classmethod
     def one(cls, **values: object) -> Answer:
@@ -35,13 +37,15 @@ class Answer:
 class Session:
     """What statements work on; ``catalog`` and ``database`` are those of names that leave them out, and USE changes them.
 
-    ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS. ``owner`` is who runs them, for people.
+    ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS, ``query`` the plan of a query that only reads; see
+    :mod:`~airflow_dynamic_tables.services.creating.answering`. ``owner`` is who runs them, for people.
     """
 
     project: Project
     workspace: Workspace
     refresh: Callable[[RefreshRequest], Version | Skipped]
     create: Callable[[WantedTable, Decision], Created]
+    query: Run
     owner: str
     catalog: str
     database: str
@@ -53,10 +57,11 @@ class Session:
         workspace: Workspace,
         refresh: Callable[[RefreshRequest], Version | Skipped],
         create: Callable[[WantedTable, Decision], Created],
+        query: Run,
         owner: str,
     ) -> Session:
         """A session that begins where short names of definitions are."""
-        return cls(project, workspace, refresh, create, owner, *project.conventions.scope)
+        return cls(project, workspace, refresh, create, query, owner, *project.conventions.scope)
 
     def table(self, name: Name) -> TableIdentifier:
         """A name in full.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.services.creating.deciding import Decision
 from airflow_dynamic_tables.services.creating.running import make
@@ -61,7 +62,10 @@ def session(project: Project, workspace: Workspace) -> Session:
         token = str(uuid4())
         return make(workspace, wanted, decision, (token, f"owner of {token}"), write_numbers)
 
-    return Session.opened(project, workspace, refresh, create, "somebody@somewhere")
+    def query(_plans: QueryTestPlans, _environment: Mapping[str, str]) -> QueryTestOutcomes:
+        pytest.fail("a statement that needs no Spark asked for it")
+
+    return Session.opened(project, workspace, refresh, create, query, "somebody@somewhere")
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ NAME = TableIdentifier("lake", "sales", "numbers")
 def _another(session: Session) -> Iterator[Session]:
     """A session of another client of the same installation."""
     with open_workspace(session.workspace.settings, session.workspace.clock) as workspace:
-        yield Session.opened(session.project, workspace, session.refresh, session.create, "somebody else")
+        yield Session.opened(session.project, workspace, session.refresh, session.create, session.query, "somebody else")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from airflow_dynamic_tables.cli.arguments import MASTER, OUTPUT, STATE, Argument
 
 STATEMENTS_COMMAND = Command(
     "sql",
-    "carry out SQL statements, or ask for them",
+    "run SQL statements, or open a SQL shell",
     "airflow_dynamic_tables.cli.statements.command.sql",
     (
         Argument(("-f", "--file"), "file of statements, or - for standard input", {"metavar": "FILE"}),
@@ -15,8 +15,8 @@ STATEMENTS_COMMAND = Command(
         *STATE,
         OUTPUT,
     ),
-    "Carry out statements, separated by semicolons: CREATE, ALTER and DROP DYNAMIC TABLE, SHOW, DESCRIBE, EXPLAIN, SELECT of "
-    "one table, USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. What they declare they write into the "
+    "Run statements, separated by semicolons: CREATE, ALTER and DROP DYNAMIC TABLE, SHOW, DESCRIBE, EXPLAIN, SELECT, "
+    "USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. What they declare they write into the "
     "folder of the definitions. Stops at the first that fails, and says which are done; a mistake of grammar anywhere stops "
     "all. Without -f and -e it is a shell on a terminal, and else reads standard input.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from airflow_dynamic_tables.cli import output
@@ -13,8 +14,10 @@ from airflow_dynamic_tables.sql.session import Answer
 
 
 def print_answer(answer: Answer) -> None:
-    """Print the rows of an answer; nothing in a cell is an empty text, and not NULL."""
+    """Print the rows of an answer, and its note on stderr; nothing in a cell is an empty text, and not NULL."""
     output.table(answer.columns, [["NULL" if value is None else value for value in row] for row in answer.rows])
+    if answer.note:
+        print(answer.note, file=sys.stderr)
 
 
 def told(error: DynamicTableError, text: str, path: Path) -> str:

@@ -42,7 +42,12 @@ def sql(arguments: Namespace) -> int:
         _finish(done, arguments.output)
         if done:
             lines = ", ".join(str(outcome.line) for outcome in done)
-            print(f"Done before that, and not taken back: the statements in line {lines}.", file=sys.stderr)
+            said = (
+                "1 statement had already run and was kept (line"
+                if len(done) == 1
+                else f"{len(done)} statements had already run and were kept (lines"
+            )
+            print(f"{said} {lines}).", file=sys.stderr)
         if not isinstance(error, DefinitionError):
             raise
         print(told(error, text, path), file=sys.stderr)

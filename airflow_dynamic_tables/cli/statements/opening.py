@@ -7,15 +7,18 @@ import os
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli.commands.one_off.ctas import make_here
-from airflow_dynamic_tables.cli.commands.refresh import run_here
+from airflow_dynamic_tables.cli.commands.refresh import run_here, spark_runner, stopped_like_ctrl_c
+from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.cli.project import project_of
 from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.services.creating.deciding import Decision
 from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
 from airflow_dynamic_tables.sql.session import Session
@@ -35,4 +38,12 @@ def session_of(arguments: Namespace) -> Iterator[Session]:
             token = str(uuid4())
             return make_here(workspace, wanted, decision, arguments, (token, f"{owner} (statement {token})"))
 
-        yield Session.opened(project, workspace, refresh, create, owner)
+        yield Session.opened(project, workspace, refresh, create, partial(_query_here, arguments), owner)
+
+
+def _query_here(arguments: Namespace, plans: QueryTestPlans, environment: Mapping[str, str]) -> QueryTestOutcomes:
+    """Run queries by the Spark that the arguments name; Ctrl-C and SIGTERM stop them."""
+    with Progress() as progress, stopped_like_ctrl_c():
+        runner = spark_runner(SparkSettings(), arguments, progress.line if arguments.debug else lambda _line: None)
+        progress.step("spark")
+        return runner.run_query_tests(plans, environment)

@@ -30,11 +30,20 @@ from airflow_dynamic_tables.sql.session import Session
 _INPUT = Path("<input>")
 """What the typed text is called in messages."""
 
-_ENDS = ("exit", "quit")
+_ENDS = ("exit", "quit", "\\q")
+_ASKS = ("help", "?")
 _HELP = """\
 Statements end with a semicolon and may go over several lines: CREATE DYNAMIC TABLE, ALTER DYNAMIC TABLE, DROP DYNAMIC TABLE,
-SHOW DYNAMIC TABLES, DESCRIBE, EXPLAIN, SELECT ... LIMIT, USE, CREATE and DROP of DATABASE, VIEW and FUNCTION.
-Tab completes. Ctrl-C gives up what is typed, or stops what runs. Ctrl-D, exit or quit end."""
+SHOW DYNAMIC TABLES, DESCRIBE, EXPLAIN, SELECT, USE, CREATE and DROP of DATABASE, VIEW and FUNCTION. For example:
+
+  CREATE DYNAMIC TABLE lake.shop.visits
+  FRESHNESS = INTERVAL '1' DAY
+  AS SELECT page, count(*) AS visits FROM lake.shop.clicks GROUP BY page;
+
+  SELECT * FROM lake.shop.visits WHERE visits > 10 ORDER BY visits DESC LIMIT 20;
+
+Tab completes. Ctrl-C clears the input, or stops the running statement. Ctrl-D, exit, quit or \\q end the shell;
+help or ? shows this."""
 
 _KEYWORDS = (
     *("ALTER", "AND", "AS", "BY", "CASCADE", "CATALOG", "CATALOGS", "COMMENT", "CREATE", "CROSS", "DATABASE", "DATABASES"),
@@ -85,7 +94,7 @@ class Shell:
             word = _word(text)
             if word in _ENDS:
                 return OK
-            if word == "help":
+            if word in _ASKS:
                 print(_HELP)
             else:
                 self._carry_out(text)
@@ -173,7 +182,7 @@ def _history_of_user(environ: os._Environ[str]) -> History:
 
 def _is_whole(text: str) -> bool:
     """Whether Enter ends a text: one that ends with a semicolon, and a word for the shell itself."""
-    return is_complete(text) or _word(text) in (*_ENDS, "help")
+    return is_complete(text) or _word(text) in (*_ENDS, *_ASKS)
 
 
 def _word(text: str) -> str:

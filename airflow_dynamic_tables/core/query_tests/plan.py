@@ -35,11 +35,16 @@ class GivenTable:
 
 @dataclass(frozen=True, slots=True)
 class QueryTestPlan:
-    """One test: the refresh that it plays, of which nothing is written, and a query for the rows it expects, if that is how."""
+    """One test: the refresh that it plays, of which nothing is written, and a query for the rows it expects, if that is how.
+
+    Sources of the refresh for which no rows are given are read at their planned version. With a ``limit``, the first rows are
+    returned instead of an error for more than :data:`MOST_ROWS`, and columns may share a name.
+    """
 
     refresh: RefreshPlan
     given: tuple[GivenTable, ...]
     expected: str | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

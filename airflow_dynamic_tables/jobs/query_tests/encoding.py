@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
@@ -16,17 +17,29 @@ from airflow_dynamic_tables.jobs.column_types import ddl
 _WITH_NULLS = {"ignoreNullFields": "false"}
 
 
+def first_rows(frame: DataFrame, limit: int) -> ReturnedRows:
+    """Run a query whose columns may share a name, and write its first rows down."""
+    rows = _encoded_rows(frame.toDF(*map(str, range(len(frame.columns)))), limit)
+    columns = tuple(replace(column, name=name) for column, name in zip(rows.columns, frame.columns, strict=True))
+    return ReturnedRows(columns, rows.rows)
+
+
 def returned_rows(frame: DataFrame) -> ReturnedRows:
     """Run a query, and write its rows down.
 
     :raises ValueError: when there are more than a test is for.
     """
+    returned = _encoded_rows(frame, MOST_ROWS + 1)
+    if len(returned.rows) > MOST_ROWS:
+        raise ValueError(f"the query returns more than {MOST_ROWS:,} rows; give its sources fewer")
+    return returned
+
+
+def _encoded_rows(frame: DataFrame, limit: int) -> ReturnedRows:
     fields = frame.schema.fields
     columns = tuple(schema.Column(field.name, ddl(field.dataType), field.nullable) for field in fields)
     values = [_encoded(F.col(quote(field.name)), field.dataType).alias(str(at)) for at, field in enumerate(fields)]
-    encoded = frame.select(F.to_json(F.struct(*values), _WITH_NULLS)).limit(MOST_ROWS + 1).collect()
-    if len(encoded) > MOST_ROWS:
-        raise ValueError(f"the query returns more than {MOST_ROWS:,} rows; give its sources fewer")
+    encoded = frame.select(F.to_json(F.struct(*values), _WITH_NULLS)).limit(limit).collect()
     rows = (list(json.loads(row[0]).values()) for row in encoded)
     return ReturnedRows(columns, tuple(json.dumps(row, ensure_ascii=False) for row in rows))
 

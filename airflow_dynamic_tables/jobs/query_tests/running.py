@@ -25,7 +25,8 @@ from airflow_dynamic_tables.jobs.column_types import ddl, storable
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.expectations import without_dropped
 from airflow_dynamic_tables.jobs.messages import message
-from airflow_dynamic_tables.jobs.query_tests.encoding import returned_rows
+from airflow_dynamic_tables.jobs.query_tests.encoding import first_rows, returned_rows
+from airflow_dynamic_tables.jobs.readers import bind
 
 _WIDER = ("tinyint", "smallint", "int", "bigint")
 """Each of these has all values of those before it."""
@@ -43,6 +44,13 @@ def _outcome(spark: SparkSession, test: QueryTestPlan, driver: Driver) -> QueryT
         prepare(spark, test.refresh, driver)
         for given in test.given:
             _given_rows(spark, given, test.refresh, driver).createOrReplaceTempView(given.view)
+        given_views = {given.view for given in test.given}
+        for source in test.refresh.sources:
+            if source.view not in given_views:
+                bind(spark, source, driver)
+        if test.limit is not None:
+            returned = first_rows(planned_rows(spark, test.refresh, driver), test.limit)
+            return QueryTestOutcome(round(time.monotonic() - started, 3), returned)
         rows, _ = without_dropped(storable(planned_rows(spark, test.refresh, driver), driver.tell), test.refresh.expectations)
         returned = returned_rows(rows)
         expected = returned_rows(_rows_of(spark, test.expected, test.refresh, driver)) if test.expected is not None else None

@@ -10,7 +10,7 @@ from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, Quer
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import JobFailedError
-from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
 from airflow_dynamic_tables.runners.local.relay import relayed
 from airflow_dynamic_tables.runners.local.server import running, start
@@ -50,10 +50,10 @@ class LocalServerRunner(Runner):
         with self._on_server() as runner:
             runner.run(plan, environment)
 
-    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+    def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:
         """See :meth:`Runner.run_query_tests`."""
         with self._on_server() as runner:
-            return runner.run_query_tests(tests)
+            return runner.run_query_tests(tests, environment)
 
     @contextmanager
     def _on_server(self) -> Iterator[Runner]:

@@ -1,1 +1,1 @@
-"""CREATE TABLE AS: a table is made of a query, once, or replaced by one; it is there whole or not at all."""
+"""Queries of statements: CREATE TABLE AS, which makes or replaces a table in one step, and SELECT, which only reads."""

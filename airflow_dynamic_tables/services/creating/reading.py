@@ -39,15 +39,18 @@ class ReadTable:
     sources: dict[TableIdentifier, Source]
 
 
-def read(workspace: Workspace, definitions: Definitions, wanted: WantedTable, table_format: str) -> ReadTable:
+def read(
+    workspace: Workspace, definitions: Definitions, wanted: WantedTable, table_format: str, *, is_stored: bool = True
+) -> ReadTable:
     """Check a query, and find every table that it reads: among the definitions, or in the catalogs.
 
+    :param is_stored: whether a table is made of its rows, which needs a different name for each column.
     :raises DefinitionError: with all that is wrong with it.
     """
     analysis = analyse(wanted.query)
     problems = list(analysis.problems) or [
         *refusals(analysis.needs, workspace.settings.allowed),
-        *_output_problems(analysis),
+        *(_output_problems(analysis) if is_stored else ()),
     ]
     sources: dict[TableIdentifier, Source] = {}
     targets: list[Target] = []

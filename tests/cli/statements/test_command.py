@@ -34,7 +34,7 @@ def test_a_script_stops_at_the_first_error_and_says_what_is_done(project: Path, 
     )
     assert ran.code == 1
     assert ran.err.splitlines() == [
-        "Done before that, and not taken back: the statements in line 1, 2.",
+        "2 statements had already run and were kept (lines 1, 2).",
         "There is no dynamic table lake.sales.missing.",
     ]
     assert "lake.sales.t" in ran.out
@@ -63,7 +63,7 @@ def test_answers_are_one_document(dynamic_tables: Run, last: str) -> None:
     assert done[0] == {
         "line": 1,
         "statement": CREATE,
-        "answer": {"columns": ["identifier", "outcome"], "rows": [["lake.sales.t", "created"]]},
+        "answer": {"columns": ["identifier", "outcome"], "rows": [["lake.sales.t", "created"]], "note": None},
     }
     assert [each["line"] for each in done] == ([1, 3] if last.startswith("DESCRIBE") else [1])
 

@@ -60,7 +60,7 @@ def test_an_error_ends_a_text_and_not_the_shell(typed: Typed) -> None:
 
 
 def test_ctrl_c_gives_up_what_is_typed_and_a_word_ends(typed: Typed) -> None:
-    ran = typed(f"CREATE DYNAMIC{ENTER}TABLE{CTRL_C}{ENTER}help{ENTER}exit{ENTER}")
+    ran = typed(f"CREATE DYNAMIC{ENTER}TABLE{CTRL_C}{ENTER}?{ENTER}\\q{ENTER}")
     assert (ran.code, "expected" in ran.err, "Tab completes" in ran.out) == (0, False, True)
 
 

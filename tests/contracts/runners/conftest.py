@@ -18,7 +18,7 @@ from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.jobs import main
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
-from airflow_dynamic_tables.runners.base import Runner
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner
 from airflow_dynamic_tables.runners.environment import variables_set
 from airflow_dynamic_tables.runners.registry import runner_for
 from airflow_dynamic_tables.runners.spark_submit import job_failure
@@ -67,7 +67,7 @@ class JobRunner(Runner):
         if code != 0:
             raise job_failure(plan) or JobFailedError("the job left no error")
 
-    def run_query_tests(self, tests: QueryTestPlans) -> QueryTestOutcomes:
+    def run_query_tests(self, tests: QueryTestPlans, environment: Mapping[str, str] = NO_VARIABLES) -> QueryTestOutcomes:  # noqa: ARG002
         """See :meth:`Runner.run_query_tests`."""
         spark = self._spark.newSession()
         return run_query_tests(spark, tests, JvmDriver(spark))
