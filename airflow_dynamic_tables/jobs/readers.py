@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.servers.login import needing, password_for
+from airflow_dynamic_tables.jobs.servers.times import as_stored
 
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
@@ -95,7 +96,7 @@ def _of_server(spark: SparkSession, source: SourceBinding, driver: Driver) -> Da
     with needing(options.get("driver"), f"source {source.identifier}", driver):
         frame = spark.read.format(source.format).options(**options).load()
         _ = frame.schema  # a Spark Connect server looks for the driver only when it is asked something
-    return frame
+    return as_stored(frame, source.times, f"source {source.identifier}")
 
 
 def password_of(source: SourceBinding, driver: Driver) -> str | None:

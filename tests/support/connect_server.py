@@ -26,7 +26,7 @@ _UP_SECONDS = 180
 _SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=America/New_York",
     "spark.driver.host": "127.0.0.1",
     "spark.eventLog.compress": "false",
     "spark.eventLog.enabled": "true",

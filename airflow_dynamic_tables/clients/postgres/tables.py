@@ -70,6 +70,11 @@ def find_table(database: OpenDatabase, name: str) -> PostgresTable | None:
     return None
 
 
+def types_of(database: OpenDatabase, table: PostgresTable) -> dict[str, str]:
+    """PostgreSQL's types of the columns of a table, as ``format_type`` writes them; those that domains are of."""
+    return {row.name: row.type for row in database.rows(_COLUMNS, {"oid": table.oid})}
+
+
 def columns_of(database: OpenDatabase, table: PostgresTable) -> tuple[Column, ...]:
     """The columns of a table, in Spark's types."""
     rows = database.rows(_COLUMNS, {"oid": table.oid})

@@ -14,6 +14,8 @@ _MAX_PRECISION = 38
 _UNBOUNDED = (_MAX_PRECISION, 18)
 """Precision and scale of a ``numeric`` without any."""
 
+_TIMES = ("time", "timestamp")
+
 _SPARK = {
     "boolean": "boolean",
     "smallint": "smallint",
@@ -22,8 +24,6 @@ _SPARK = {
     "real": "float",
     "double precision": "double",
     "date": "date",
-    "time": "timestamp",
-    "timestamp": "timestamp",
     "bytea": "binary",
 }
 
@@ -34,8 +34,22 @@ def spark_type(formatted: str) -> str:
     if match is None:
         return "string"
     name = match["name"].removesuffix(" with time zone").removesuffix(" without time zone")
-    kind = _primitive(name, match["arguments"])
+    if name in _TIMES:
+        kind = Primitive("timestamp" if " with time zone" in formatted else "timestamp_ntz")
+    else:
+        kind = _primitive(name, match["arguments"])
     return str(Array(kind) if match["array"] else kind)
+
+
+def without_arguments(formatted: str) -> str:
+    """The type of the values, or of the elements of an array, without length and precision."""
+    match = _FORMATTED.fullmatch(formatted)
+    return formatted if match is None else f"{match['name']}{match['zone'] or ''}"
+
+
+def is_array(formatted: str) -> bool:
+    """Whether a type is that of arrays."""
+    return formatted.endswith("[]")
 
 
 def _primitive(name: str, arguments: str | None) -> Primitive:

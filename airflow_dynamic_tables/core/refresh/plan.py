@@ -46,6 +46,15 @@ class SourcePart:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """A column of dates or times of a server, of a type of Spark; what is read is the column ``number``, days or microseconds."""
+
+    name: str
+    number: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceBinding:
     """One table the query reads, bound to one version of it.
 
@@ -53,7 +62,8 @@ class SourceBinding:
     Exactly ``files`` are read, with ``base_path`` as the root of Hive-style partition directories and ``schema`` (Spark DDL)
     when it is known; or, when ``table`` is set, Spark reads that table of ``spark.sql.catalog.*`` at snapshot ``version``. A
     table of a server has no files (``has_files``): ``options`` say it all but the password, which the job finds in environment
-    variable ``password_variable``. A source whose files do not lie below one root has ``parts`` instead of ``files``.
+    variable ``password_variable``; ``times`` are its columns that are read as numbers. A
+    source whose files do not lie below one root has ``parts`` instead of ``files``.
     With ``conn_id`` that variable holds more options as JSON, among them secrets: those that the connection of that name says.
     ``state`` is what it is like, if anything is known of that; it is for the ledger. Of a stream's source the job finds the files
     below ``base_path`` itself as they come, unless it ``is_fed`` by its worker; ``event_time`` says when their rows happened, and
@@ -74,6 +84,7 @@ class SourceBinding:
     parts: tuple[SourcePart, ...] = field(default=(), metadata=REQUIRED)
     state: SourceState | None = None
     has_files: bool = True
+    times: tuple[TimeColumn, ...] = ()
     event_time: EventTime | None = None
     is_fed: bool = False
     conn_id: str | None = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_dynamic_tables.clients.postgres.server import OpenDatabase, quote
-from airflow_dynamic_tables.clients.postgres.tables import PostgresTable, columns_of, find_table, list_databases
+from airflow_dynamic_tables.clients.postgres.tables import PostgresTable, columns_of, find_table, list_databases, types_of
 from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
+from airflow_dynamic_tables.formats.jdbc import times
 
 
 def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - as it is
@@ -30,6 +31,8 @@ def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str
     with server.connected(path.database) as database:
         table = _table(database, source, store)
         bounds = _bounds(database, table, source.options)
+        types = types_of(database, table)
+    timed = times.time_columns(types)
     return SourceBinding(
         identifier=str(source.identifier),
         view=view,
@@ -41,12 +44,13 @@ def bind(source: Source, store: PostgresStore, view: str, conf: Mapping[str, str
             **source.options,
             "url": server.jdbc_url(path.database),
             "driver": "org.postgresql.Driver",
-            "dbtable": table.quoted,
+            "dbtable": times.scanned(table.quoted, types, timed),
             "sessionInitStatement": f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'",
             **({"user": server.user} if server.user else {}),
         },
         password_variable=next(iter(store.passwords), None),
         has_files=False,
+        times=timed,
         # The name of a snapshot may come again when the server was started anew, so it tells nothing of the rows.
         state=SourceState(version=f"snapshot:{snapshot}", location=server.jdbc_url(path.database)),
     )
@@ -118,5 +122,5 @@ def _bounds(database: OpenDatabase, table: PostgresTable, options: Mapping[str, 
     low = bounds.low
     high = bounds.high
     if low is None:  # an empty table; Spark wants bounds all the same
-        low = high = "1970-01-01" if types[column] in ("date", "timestamp") else "0"
+        low = high = "1970-01-01" if types[column] in ("date", "timestamp", "timestamp_ntz") else "0"
     return {"lowerBound": low, "upperBound": high, "numPartitions": "4"}

@@ -145,7 +145,7 @@ class JdbcTable(LakeTable):
             database.run("SET LOCAL DateStyle = ISO")
             database.run(f"LOCK TABLE {table.name.quoted} IN ACCESS SHARE MODE")  # so that the columns stay what they are now
             table = find(database, self._name) or table
-            dated = {column.name for column in table.columns if column.spark in ("date", "timestamp")}
+            dated = {column.name for column in table.columns if column.spark in ("date", "timestamp", "timestamp_ntz")}
             shown = ", ".join(f"{quote(name)}::text AS {quote(name)}" if name in dated else quote(name) for name in table.types)
             read = database.rows(f"SELECT {shown} FROM {table.name.quoted} LIMIT {int(rows)}")
         return [{name: _date(value) if name in dated else value for name, value in row._mapping.items()} for row in read]

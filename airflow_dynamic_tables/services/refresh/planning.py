@@ -40,7 +40,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 Why = tuple[RefreshAction, Reason]
 """What a refresh does, and why."""
 
-_MEANING = 1
+_MEANING = 2
 """Goes up when this release writes other rows for the same query than an earlier one did, so that every table is made anew."""
 
 
@@ -88,7 +88,7 @@ def _without_content(source: SourceBinding) -> SourceBinding:
     The options of a server have the snapshot that is read.
     """
     options = source.options if source.has_files else {}
-    return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None)
+    return replace(source, version="", files=(), base_path=None, schema=None, options=options, parts=(), state=None, times=())
 
 
 @dataclass(frozen=True, slots=True)
