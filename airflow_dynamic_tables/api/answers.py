@@ -48,6 +48,9 @@ _GLANCE: dict[str, Any] = {
     "lagSeconds": 3600,
     "allowedLagSeconds": 172800,
     "late": False,
+    "missing_partitions": 0,
+    "missing": None,
+    "problem": None,
     "lastRefresh": "SUCCEEDED",
     "lastError": None,
     "workflowId": "dynamic_table__lake__sales__daily_revenue",
@@ -73,6 +76,9 @@ class TableGlance(Answer):
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
+    missing_partitions: int = Field(description="How many partitions of ticks that failed or never ran it lacks.")
+    missing: str | None = Field(description="Which ones: the first and the last, or a few.")
+    problem: str | None = Field(description="Why it is not known how fresh it is.")
     last_refresh: str | None
     last_error: str | None
     workflow_id: str

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.refresh.sources import Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -86,8 +87,7 @@ def _data_path(path: str | None, file: Path) -> str | None:
 
 def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, named: Named) -> DynamicTable:
     """A dynamic table as its declaration and the defaults of its file mean it, when its rules found no mistake."""
-    decision = mode_decision(entry, declared)
-    defaults = _defaults_for(entry, decision)
+    defaults = _defaults_for(entry, decision := mode_decision(entry, declared))
     return DynamicTable(
         identifier=entry.identifier,
         query=entry.query.text.strip() if entry.query else "",
@@ -108,6 +108,7 @@ def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, 
         format=format_of(entry, declared),
         atomicity=declared.atomicity or defaults.atomicity or "staged",
         retention=_retention(entry, declared),
+        initial=Initial(declared.initial or defaults.initial or Initial.ALL),
         skip_unchanged=_either(declared.skip_unchanged, defaults.skip_unchanged) is not False,
         comments={column: comment for column, comment in declared.columns.items() if comment},
         expectations=build_expectations(declared.expectations),

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_dynamic_tables.core.circles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.refresh.allowed import EVERYTHING, Allowed
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Action, Expectation, RowCount
@@ -183,14 +184,15 @@ class DynamicTable(AirflowSettings):
     """A table whose content is its query, never older than its freshness.
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the tables
-    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks in
-    ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
+    that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
+    in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
     ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. With ``skip_unchanged`` a scheduled refresh is not run while nothing that it reads has
-    moved; ``suspend_after_failures`` of them in a row suspend the table (0: none; ``None``: five). The job checks
-    ``expectations``, the worker ``row_counts``. ``scheduler`` has it refreshed; ``None``: Airflow. ``dag`` names the DAG that it
-    shares with others; ``None``: it has its own. ``renamed_from`` is its former name in its database. ``path`` and ``line`` are
-    where it was declared, ``file`` is the path from the folder of the definitions; ``text`` is that entry, without secrets.
+    ``comments`` maps columns to comments. ``initial`` is what its first scheduled refresh makes. With ``skip_unchanged`` a
+    scheduled refresh is not run while nothing that it reads has moved; ``suspend_after_failures`` of them in a row suspend the
+    table (0: none; ``None``: five). The job checks ``expectations``, the worker ``row_counts``. ``scheduler`` has it refreshed;
+    ``None``: Airflow. ``dag`` names the DAG that it shares with others; ``None``: it has its own. ``renamed_from`` is its
+    former name in its database. ``path`` and ``line`` are where it was declared, ``file`` is the path from the folder of the
+    definitions; ``text`` is that entry, without secrets.
     """
 
     identifier: TableIdentifier
@@ -212,6 +214,7 @@ class DynamicTable(AirflowSettings):
     format: str = DEFAULT_FORMAT
     atomicity: str = "staged"
     retention: Retention = DEFAULT_RETENTION
+    initial: Initial = Initial.ALL
     skip_unchanged: bool = True
     suspend_after_failures: int | None = None
     scheduler: str | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
+from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.refresh.expectations import Expectation, RowCount
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -61,6 +62,7 @@ def normalised(table: DynamicTable) -> dict[str, Any]:
         "atomicity": table.atomicity,
         "versions_to_keep": None if table.retention.thinned else table.retention.versions_to_keep,
         "version_max_age": None if table.retention.thinned else _seconds(table.retention.version_max_age),
+        "initial": None if table.initial is Initial.ALL else table.initial.value,
         "skip_unchanged": None if table.skip_unchanged else False,
         "suspend_after_failures": table.suspend_after_failures,
         "renamed_from": table.renamed_from,
@@ -138,6 +140,7 @@ def _declared(declaration: Mapping[str, Any]) -> dict[str, Any]:
         "on": from_plain(Updates, declaration["on"]) if "on" in declaration else None,
         "partition_keys": tuple(declaration["partitioned_by"]),
         "retention": _retention(declaration.get("versions_to_keep"), declaration.get("version_max_age")),
+        "initial": Initial(declaration.get("initial") or Initial.ALL),
         "skip_unchanged": declaration.get("skip_unchanged", True),
         "comments": declaration["columns"],
         "expectations": tuple(from_plain(Expectation, item) for item in declaration["expectations"]),

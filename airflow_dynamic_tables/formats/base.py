@@ -19,7 +19,7 @@ from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, Partition
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
-from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
+from airflow_dynamic_tables.core.tables.versions import Base, StreamPosition, Version
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
@@ -35,7 +35,8 @@ class CommitRequest:
 
     With ``follows`` nothing is replaced: the rows are added to those that the stream returned up to that position, and
     ``partitions`` are the ones that get some. ``position`` is how far the table is of a stream then; without it, of none.
-    ``stage`` is the folder that the job was told to write to, when the caller knows it.
+    ``stage`` is the folder that the job was told to write to, when the caller knows it. Rows that complete those of a version
+    name it as their ``base``; see :func:`~airflow_dynamic_tables.formats.commits.check_base`.
     """
 
     result: RefreshResult
@@ -48,6 +49,7 @@ class CommitRequest:
     position: StreamPosition | None = None
     follows: StreamPosition | None = None
     stage: str = ""
+    base: Base | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A commit landed, surely did not (CommitRejectedError), or nobody knows (CommitUn
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 
@@ -162,6 +162,29 @@ def check_result(request: CommitRequest, token: str, stage: str, *, can_add: boo
     outside = [file.path for file in result.files if not _is_below(file.path, stage)]
     if outside:
         raise StageRejectedError(f"The job wrote {shown(outside[0])}, which is outside its stage.")
+
+
+def check_base(path: object, request: CommitRequest, current: Version | None, versions: Callable[[], Iterable[Version]]) -> None:
+    """Check that a table has not gone back behind the version that a refresh was planned on.
+
+    The refresh makes what that version lacks, and says up to when the table is fresh then: on an earlier version it would leave
+    out what was made in between. A later version that continues it is fine. A refresh of the whole table continues none.
+
+    :param current: the current version of the table that is about to be changed.
+    :param versions: gives its versions, without those that another engine took back.
+    :raises CommitRejectedError: when it has.
+    """
+    base = request.base
+    if base is None or request.partitions.is_whole or (current is not None and current.token == base.token):
+        return
+    is_older = current is None or (
+        base.data_timestamp is not None and (current.data_timestamp is None or current.data_timestamp < base.data_timestamp)
+    )
+    if is_older or all(version.token != base.token for version in versions()):
+        raise CommitRejectedError(
+            f"{path} went back to an earlier version after this refresh was planned, so its rows do not continue those of the "
+            "table. Nothing was committed; the next refresh makes up for all that is missing."
+        )
 
 
 def check_position(path: object, request: CommitRequest, position: Callable[[], StreamPosition | None]) -> None:

@@ -143,6 +143,11 @@ class Refresh:
     report: ReportState | None = None
     recipe: str | None = None
 
+    @property
+    def is_made_of_sources(self) -> bool:
+        """Whether it made a version of what the sources had, and that version was not undone."""
+        return self.state is RefreshState.SUCCEEDED and self.action is not RefreshAction.ROLLBACK
+
 
 class RefreshChanges(TypedDict, total=False):
     """Fields of a refresh that may change."""

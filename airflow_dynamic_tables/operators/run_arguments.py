@@ -115,6 +115,7 @@ def read_request(
         token=str(ti.id),
         owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
         is_reported=True,
+        catches_up=came_by_itself(context) or not _asks_for_its_time(context),
         is_scheduled=came_by_itself(context) and is_first and (updated is None or updated.is_whole),
         partitions=partitions,
         full_refresh=_truth(context, "full_refresh"),
@@ -157,6 +158,12 @@ def _is_by_hand(context: Mapping[str, Any]) -> bool:
     if _conf(context).get(PERIODIC) is True or _asked(context, "schedule_time") is not None:
         return False
     return getattr(context.get("dag_run"), "run_type", None) == "manual"
+
+
+def _asks_for_its_time(context: Mapping[str, Any]) -> bool:
+    """Whether a user asked for the refresh of one schedule time: by a param, or by a backfill."""
+    kind = getattr(context.get("dag_run"), "run_type", None)
+    return kind == "backfill" or _asked(context, "schedule_time") is not None
 
 
 def was_cleared(context: Mapping[str, Any]) -> bool:

@@ -34,6 +34,7 @@ dynamic_tables:
   comment: Everything that can be said
   freshness: 1 day
   refresh_mode: full
+  initial: latest
   skip_unchanged: false
   suspend_after_failures: 3
   scheduler: dolphinscheduler

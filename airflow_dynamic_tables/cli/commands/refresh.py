@@ -103,6 +103,7 @@ def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
         partitions=_partitions(arguments.partitions, table),
         full_refresh=arguments.full_refresh,
         force=arguments.force,
+        catches_up=arguments.schedule_time is None,
         is_scheduled=arguments.scheduled,
     )
 

@@ -40,6 +40,7 @@ from airflow_dynamic_tables.services.tables.status import TableDetails, TableSta
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
+_IF_ANY = ("missing", "problem")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
@@ -53,7 +54,8 @@ def list_tables(arguments: Namespace) -> int:
     with workspace_of(arguments) as workspace:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
     if arguments.output == "table":
-        output.listing([_at_a_glance(table) for table in listed.tables], "table", _LIST)
+        some = [name for name in _IF_ANY if any(getattr(table, name) for table in listed.tables)]
+        output.listing([_at_a_glance(table) for table in listed.tables], "table", (*_LIST, *some))
     else:
         output.listing(listed.tables, arguments.output)
     for name, problem in listed.problems.items():

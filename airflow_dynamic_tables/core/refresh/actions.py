@@ -31,6 +31,16 @@ class RefreshAction(StrEnum):
     """Restore a version; the ``sources`` of such a refresh are the snapshot it restores, which so cannot expire."""
 
 
+class Initial(StrEnum):
+    """What the first scheduled refresh of a table with time partitions makes."""
+
+    ALL = "all"
+    """All that its sources have, or the ticks from its ``start_date`` on."""
+
+    LATEST = "latest"
+    """The partitions of its own tick."""
+
+
 class ReasonCode(StrEnum):
     """Why a refresh does what it does."""
 

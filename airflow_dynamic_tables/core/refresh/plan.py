@@ -23,7 +23,7 @@ from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.type_limits import NO_LIMITS, TypeLimits
-from airflow_dynamic_tables.core.tables.versions import StreamPosition
+from airflow_dynamic_tables.core.tables.versions import Base, StreamPosition
 
 PLAN_FILE = "_plan.json"
 RESULT_FILE = "_result.json"
@@ -140,13 +140,13 @@ class RefreshPlan:
     Its data files have Spark's ``file_format``, and the partition columns in them, too, with ``keys_in_files``; otherwise only
     the names of their folders have those.
     ``comment`` is the table's, ``comments`` maps column names to theirs. ``data_timestamp`` is up to when the table is fresh
-    after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current
-    when this was planned, ``None`` before the first one. ``settings`` are Spark's that the definition gives a value to and that
-    decide what the query means. ``allowed`` is what the query may do besides SQL. ``layout`` is what
-    the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh may change of it all the same.
-    ``limits`` are types and names that no column of the table can have.
-    ``recipe`` is a digest of all that decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the data
-    files are copied there, and then only the job knows them.
+    after this refresh; ``None`` when it only refreshes partitions named by hand. ``base`` is the snapshot that was current when
+    this was planned, ``None`` before the first one; ``stands_on`` the version then, which the commit requires. ``settings`` are
+    Spark's that the definition gives a value to and that decide what the query means. ``allowed`` is what the query may do
+    besides SQL. ``layout`` is what the rows have to fit, ``None`` when the table has none yet; ``rebuild`` is what this refresh
+    may change of it all the same. ``limits`` are types and names that no column can have. ``recipe`` is a digest of all that
+    decides rows besides what the sources hold; it is for the ledger. With a ``sink`` the data files are copied there, and then
+    only the job knows them.
 
     With ``stream`` the job runs on and on: each of its batches has a plan of its own, which says to which ``position`` of the
     stream it brings the table, and from which: rows are added to what it ``follows``, and replace the table without that.
@@ -172,6 +172,7 @@ class RefreshPlan:
     expectations: tuple[Expectation, ...] = ()
     data_timestamp: datetime | None = None
     base: str | None = None
+    stands_on: Base | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     allowed: Allowed = EVERYTHING
     layout: TableLayout | None = None

@@ -34,6 +34,14 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """The version that a refresh was planned on, by its ``token``, and the time up to which the table was fresh with it."""
+
+    token: str
+    data_timestamp: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamPosition:
     """The last batch of a stream that made a version of a table, which holds what the stream returned up to it.
 

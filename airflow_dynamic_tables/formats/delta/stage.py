@@ -34,6 +34,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_base,
     check_position,
     check_result,
     fresh_until,
@@ -149,6 +150,8 @@ class DeltaStagedTable(StagedTable):
                     self.fence()
                 return self.outcome()
             raise unknown(self._path, error) from error
+        if self._location() != history.log.location:
+            raise CommitRejectedError(f"{self._path} was dropped and made again during the commit, which no reader sees.")
         try:
             is_lost = history.log.may_be_cut_off(entry.number) and DeltaHistory.at(history.log.location).find(self._token) is None
         except CatalogUnavailableError as error:
@@ -171,6 +174,7 @@ class DeltaStagedTable(StagedTable):
 
     def _replacement(self, history: DeltaHistory, request: CommitRequest, added: Callable[[], list[AddedFile]]) -> _Entry:
         """Everything the commit changes, on the table as it is now: definition, files out, files in, token."""
+        check_base(self._path, request, history.current(), history.versions)
         check_position(self._path, request, history.position)
         snapshot = history.snapshot
         definition, is_kept = self._evolution(history, request)

@@ -28,7 +28,7 @@ from airflow_dynamic_tables.exceptions import (
     StageRejectedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable, kept_version
-from airflow_dynamic_tables.formats.commits import check_result, fresh_until, until_done
+from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
@@ -145,6 +145,7 @@ class FolderStagedTable(StagedTable):
         if version := self.outcome():
             return version
         check_result(request, self._token, self.begin())
+        check_base(self._folder.location, request, self._folder.current(), lambda: map(version_in, self._folder.records()))
         columns = self._evolution(request)
         partitions = staged_partitions(request, f"{self.begin()}/data", self._folder.format)
         filled = {folder.location for folder in partitions.values()}

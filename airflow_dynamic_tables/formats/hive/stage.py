@@ -32,7 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     StageRejectedError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.commits import TOKEN, check_result, unknown, until_done
+from airflow_dynamic_tables.formats.commits import TOKEN, check_base, check_result, unknown, until_done
 from airflow_dynamic_tables.formats.data_files import Folder, staged_partitions
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import Changes, PartitionCommits, Values
@@ -178,7 +178,7 @@ class HiveStagedTable(StagedTable):
         """Publish on the table as it was read; ``None`` when it is to be read again."""
         request = commit.request
         keys = request.partition_keys
-        self._check_table(table, keys)
+        self._check_table(table, request)
         expected = tables.revision(table)
         # Nothing of this release has changed it yet, or an earlier one wrote names that nobody can read.
         if forget_quoted(table) or expected is None or tables.identity(table) is None:
@@ -237,8 +237,10 @@ class HiveStagedTable(StagedTable):
             if not commit.staged:
                 write_text(f"{table.sd.location}/_EMPTY", "")  # a folder even where there are none
 
-    def _check_table(self, table: Table, keys: tuple[str, ...]) -> None:
-        TableLayout((), partition_keys_of(table), rebuild=Rebuild.NOTHING).check_keys(self._path, keys)
+    def _check_table(self, table: Table, request: CommitRequest) -> None:
+        TableLayout((), partition_keys_of(table), rebuild=Rebuild.NOTHING).check_keys(self._path, request.partition_keys)
+        kept = tables.versions(table)
+        check_base(self._path, request, kept[-1] if kept else None, lambda: kept)
         if (file_format := format_of(table)) != self._format:
             raise StageRejectedError(
                 f"{self._path} is a table of format {file_format}, its definition now says {self._format}; "

@@ -79,7 +79,11 @@ def versions(table: Table) -> Iterator[Version]:
 
 
 def current(table: Table | None) -> Version | None:
-    """The current version, also when another engine made its snapshot forgotten; ``None`` before the first commit."""
+    """The current version, also when another engine made its snapshot forgotten; ``None`` before the first commit.
+
+    A version that was forgotten is the current one only if the current snapshot descends from it. When that is not known, its
+    number is 0, and it is fresh up to no time.
+    """
     if table is None:
         return None
     kept = next(versions(table), None)
@@ -87,7 +91,25 @@ def current(table: Table | None) -> Version | None:
     if kept is None or latest is None:
         return kept or latest
     is_forgotten = table.snapshot_by_id(int(latest.snapshot)) is None
-    return latest if is_forgotten and latest.number > kept.number else kept
+    if not is_forgotten or latest.number <= kept.number:
+        return kept
+    return _forgotten(table, kept, latest)
+
+
+def _forgotten(table: Table, kept: Version, latest: Version) -> Version:
+    """The current version when the snapshot of the latest one is forgotten, and an earlier one is kept."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        if str(snapshot.snapshot_id) == kept.snapshot:
+            return kept  # another engine went back to it, and let the later ones expire
+        parent = snapshot.parent_snapshot_id
+        if str(parent) == latest.snapshot:
+            return latest
+        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+    # A snapshot in between was forgotten, too: only the files tell which version it continued.
+    if find_files(table, latest.token, current_only=True) is not None:
+        return latest
+    return Version(0, "", snapshot_id(table), None, latest.committed_at)
 
 
 def is_new(table: Table) -> bool:
@@ -131,21 +153,24 @@ def find(table: Table | None, token: str) -> Version | None:
     return latest if latest is not None and latest.token == token else None
 
 
-def find_files(table: Table | None, token: str) -> Version | None:
+def find_files(table: Table | None, token: str, *, current_only: bool = False) -> Version | None:
     """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0.
 
     Another engine may make the table forget a snapshot, and with it the token, while newer ones still refer to the files.
+
+    :param current_only: whether only the files count that the table has now.
     """
     if table is None:
         return None
     stage = f"/data/{quote(token, safe='')}/"
     seen: set[str] = set()
-    for snapshot in reversed(table.snapshots()):
+    current_snapshot = [snapshot] if (snapshot := table.current_snapshot()) is not None else []
+    for snapshot in current_snapshot if current_only else reversed(table.snapshots()):
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path in seen:
                 continue
             seen.add(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=current_only)
             if entry := next((entry for entry in entries if stage in entry.data_file.file_path), None):
                 return Version(0, token, str(entry.snapshot_id or ""), None, _time(snapshot.timestamp_ms))
     return None

@@ -33,6 +33,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import (
+    check_base,
     check_position,
     check_result,
     check_rows,
@@ -141,6 +142,7 @@ class IcebergStagedTable(StagedTable):
         """Everything the commit changes, staged on the table as it is now: schema, files out, files in, token."""
         self._check_same_table(table, request)
         check_result(request, self._token, self._folder(table), can_add=True)
+        check_base(self._path, request, tables.current(table), lambda: tables.versions(table))
         check_position(self._path, request, lambda: position(table))
         is_kept = tables.is_new(table) or tables.layout(table).is_kept(request.result.columns, request.partition_keys)
         transaction = self._evolution(table, request)

@@ -37,7 +37,7 @@ from airflow_dynamic_tables.exceptions import (
     TableAlreadyExistsError,
 )
 from airflow_dynamic_tables.formats.base import CommitRequest, StagedTable
-from airflow_dynamic_tables.formats.commits import check_result, fresh_until, unknown, until_done
+from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, unknown, until_done
 from airflow_dynamic_tables.formats.jdbc import records
 from airflow_dynamic_tables.formats.jdbc.checking import check_free, checked_stage
 from airflow_dynamic_tables.formats.jdbc.locking import Horizon
@@ -139,6 +139,7 @@ class JdbcStagedTable(StagedTable):
 
     def _publish(self, opened: OpenDatabase, request: CommitRequest, seen: Seen, horizon: Horizon) -> Version:
         target = self._check_table(opened, seen)
+        self._check_generation(opened, request, target)
         columns = request.result.columns
         is_rebuild = False
         if target is not None:
@@ -177,6 +178,18 @@ class JdbcStagedTable(StagedTable):
                 f"refreshes replace its rows from now on: dynamic-tables adopt {ObjectPath(self._database, self._name.listed)}."
             )
         return table
+
+    def _check_generation(self, opened: OpenDatabase, request: CommitRequest, target: ServerTable | None) -> None:
+        """Check that the table is the one that the refresh was planned on, and has not gone back to an earlier version.
+
+        :raises CommitRejectedError: when it was dropped, or dropped and made again.
+        """
+        kept = [record.version for record in records.records(opened, self._name)]
+        if (base := request.base) is not None and (target is None or all(version.token != base.token for version in kept)):
+            raise CommitRejectedError(
+                f"{self._name} was dropped after this refresh was planned, so nothing was committed; refresh it again."
+            )
+        check_base(self._name, request, kept[-1] if kept else None, lambda: kept)
 
     def _version(self, request: CommitRequest, seen: Seen) -> Version:
         return Version(

@@ -61,7 +61,8 @@ def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: 
 def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
     """Drop a dynamic table, or one that CREATE TABLE AS made.
 
-    A refresh that begins meanwhile is refused by its commit, as of any table that is gone.
+    It holds the lease of the table meanwhile: a refresh that died is settled and fenced off before, and one that begins then is
+    refused.
 
     :param purge: also delete its files; what a kill leaves of them stays in the folder, which the log has named.
     :raises TableNotFoundError: as of :func:`check_droppable`.
@@ -70,23 +71,17 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
     :raises ConfigurationError: when the files that should be purged may not be its own; nothing is dropped then.
     """
     table = check_droppable(workspace, identifier)
-    if purge:
-        return _purged(workspace, identifier, table)
-    folder = table.folder()
-    _forget(workspace, identifier)
-    return Dropped(identifier, folder, is_still_read=table.layout() is not None)
-
-
-def _purged(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> Dropped:
-    """Drop a table with its files, while nobody can make it anew: where a name says where files are, those would go, too."""
     entry = workspace.own_table(identifier)
-    folder = purging.folder_to_purge(workspace, identifier, table)
+    to_purge = purging.folder_to_purge(workspace, identifier, table) if purge else None
+    folder = table.folder()
     with held(workspace, identifier, entry.format, "drop"):
-        if folder is not None:
-            log.info("%s is dropped, and then %s with everything in it.", identifier, folder)  # what a kill leaves is found by it
+        if to_purge is not None:
+            log.info("%s is dropped, and then %s with everything in it.", identifier, to_purge)  # a kill may leave some of it
         _forget(workspace, identifier)
-        deleted = purging.purge(folder) if folder is not None else Deleted()
-    return Dropped(identifier, None, is_still_read=False, purged=deleted)
+        deleted = purging.purge(to_purge) if to_purge is not None else Deleted()
+    if purge:
+        return Dropped(identifier, None, is_still_read=False, purged=deleted)
+    return Dropped(identifier, folder, is_still_read=table.layout() is not None)
 
 
 def _forget(workspace: Workspace, identifier: TableIdentifier) -> None:

@@ -51,7 +51,6 @@ class MicroRefresh:
             owner=work.owner,
             is_reported=True,
             is_scheduled=True,
-            since=fresh,
         )
         reach = reachable(work.workspace, request, work.parents)
         if not isinstance(reach, datetime):

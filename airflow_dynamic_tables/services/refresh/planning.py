@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import quote
@@ -21,7 +20,7 @@ from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Base, Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
@@ -30,9 +29,9 @@ from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
+from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch, requested_partitions
-from airflow_dynamic_tables.services.tables.freshness import found_fresh
 from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -197,7 +196,11 @@ def plan(
     if request.batch is not None:
         return _batch_plan(request, request.batch, stage, current, why)
     bound = to_do.bound_since(current) or bind(workspace, request, stage.partitions, to_do.growth)
-    return _refresh_plan(workspace, request, stage, current, why, bound)
+    fresh = fresh_then(workspace, request, current, stage.partitions, has_watermark=to_do.growth is not None)
+    # A version of which the number is not known has no token.
+    stands_on = Base(current.token, current.data_timestamp) if current is not None and current.token else None
+    planned = _refresh_plan(workspace, request, stage, current, why, bound)
+    return replace(planned, data_timestamp=fresh, stands_on=stands_on)
 
 
 def _refresh_plan(
@@ -225,20 +228,11 @@ def _refresh_plan(
         comments={**(_forgotten_comments(workspace, table) if current is not None else {}), **table.comments},
         timezone=table.timezone,
         expectations=table.expectations,
-        data_timestamp=_fresh_then(workspace, request, current),
         base=current.snapshot if current is not None else None,
         settings=bound.settings,
         allowed=workspace.settings.allowed,
         recipe=bound.recipe,
     )
-
-
-def _fresh_then(workspace: Workspace, request: RefreshRequest, current: Version | None) -> datetime | None:
-    """The time up to which the refresh makes the table fresh; ``None``: it makes it no fresher."""
-    if request.is_one_off:
-        return None
-    # Partitions named by hand make the table as a whole no fresher than it was found to be.
-    return request.schedule_time if request.partitions is None else found_fresh(workspace, current)
 
 
 def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, current: Version | None, why: Why) -> RefreshPlan:

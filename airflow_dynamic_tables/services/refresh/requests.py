@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from math import ceil
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -15,7 +14,6 @@ from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, Refr
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import partitions_between, scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
@@ -46,15 +44,16 @@ class StreamBatch:
 class RefreshRequest:
     """A wish to refresh one table.
 
-    ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the
-    ones to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
-    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. With ``since``, so are
-    those of the time from then on. ``is_reported`` says that whoever asks hears of the version by a report, see
-    :mod:`~airflow_dynamic_tables.services.maintenance.reports`; ``is_scheduled`` that nobody asked for anything, so that the
-    refresh may be left out while nothing moves. With ``force`` a suspended table is refreshed, too, and stays suspended. A
-    ``batch`` of a stream is written by a job that runs already. A table that ``is_one_off`` is made once, and is up to no time.
-    One that ``is_by_hand`` needs its parents for the time of its partitions only, and one that does not ``waits`` takes them and
-    the data that it awaits as they are.
+    ``token`` is new for every attempt, ``owner`` the same for all attempts of one piece of work. ``partitions`` names the ones
+    to refresh by hand; ``full_refresh`` replaces the whole table; otherwise the schedule time decides. ``updated`` is not
+    ``None`` when updates of assets asked: the partitions that they name, which are refreshed beside. A request that
+    ``catches_up``, as a scheduled one does, also makes the partitions of missed ticks; :mod:`~.catching_up` finds them
+    (``missed``), those ``since`` the end of its unbroken ticks, with a sentence about them (``begins``). ``is_reported`` says
+    that whoever asks hears of the version by a report, see :mod:`~airflow_dynamic_tables.services.maintenance.reports`;
+    ``is_scheduled`` that nobody asked for anything, so that the refresh may be left out while nothing moves. With ``force`` a
+    suspended table is refreshed, too, and stays suspended. A ``batch`` of a stream is written by a job that runs already. A
+    table that ``is_one_off`` is made once, and is up to no time. One that ``is_by_hand`` needs its parents for the time of its
+    partitions only, and one that does not ``waits`` takes them and the data that it awaits as they are.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -68,7 +67,10 @@ class RefreshRequest:
     full_refresh: bool = False
     updated: PartitionSet | None = None
     is_reported: bool = False
+    catches_up: bool = False
+    missed: PartitionSet = NO_PARTITIONS
     since: datetime | None = None
+    begins: str = ""
     is_scheduled: bool = False
     batch: StreamBatch | None = None
     force: bool = False
@@ -96,9 +98,10 @@ class RefreshRequest:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Nothing was done, and why."""
+    """Nothing was done, and why. The table is fresh ``up_to`` a time all the same, where that was found."""
 
     reason: Reason
+    up_to: datetime | None = None
 
 
 def in_time_zone(time: datetime, table: DynamicTable) -> datetime:
@@ -156,24 +159,13 @@ def requested_partitions(request: RefreshRequest) -> PartitionSet:
         return request.partitions
     table = request.table
     scheduled = scheduled_partitions(request.schedule_time, table.freshness, table.formatters, table.timezone)
-    return scheduled.union(request.updated or NO_PARTITIONS).union(_made_up_for(request))
-
-
-def _made_up_for(request: RefreshRequest) -> PartitionSet:
-    """The partitions of the time that no refresh has been for, when a table is refreshed all the time."""
-    if request.since is None:
-        return NO_PARTITIONS
-    missed = (request.schedule_time - request.since).total_seconds()
-    reach = Freshness(max(1, ceil(missed)))
-    return scheduled_partitions(request.schedule_time, reach, request.table.formatters, request.table.timezone)
+    return request.missed.union(scheduled).union(request.updated or NO_PARTITIONS)
 
 
 def overtaken(
-    request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None, now: datetime
+    request: RefreshRequest, partitions: PartitionSet, current: Version | None, fresh: datetime | None
 ) -> Skipped | None:
     """A refresh of the whole table for an older schedule time would overwrite newer data: skip it.
-
-    Data of the future is not newer for a full refresh, which somebody has to ask for.
 
     :param fresh: up to when the table is fresh.
     """
@@ -181,12 +173,9 @@ def overtaken(
         return None  # it replaces nothing
     if not partitions.is_whole or current is None or fresh is None or request.schedule_time >= fresh:
         return None
-    if is_ahead(fresh, now) and request.full_refresh:
-        return None  # the way out of a version for a time that was mistyped
-    way_out = " That is in the future: a full refresh brings the table back to now." if is_ahead(fresh, now) else ""
     text = (
         f"{request.table.identifier} is already fresh up to {fresh.isoformat()} (version {current.number}); "
-        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data.{way_out}"
+        f"a refresh of the whole table for {request.schedule_time.isoformat()} would overwrite newer data."
     )
     return Skipped(Reason(ReasonCode.ALREADY_FRESH, text))
 
@@ -221,4 +210,5 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
         return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions}")
     if request.updated is not None:
         return action, Reason(ReasonCode.UPDATED, f"an asset was updated, for {request.schedule_time.isoformat()}: {partitions}")
-    return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {request.schedule_time.isoformat()}: {partitions}")
+    begins = f"; {request.begins}" if request.begins else ""
+    return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {request.schedule_time.isoformat()}: {partitions}{begins}")

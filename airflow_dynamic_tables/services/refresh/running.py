@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.files import write_text
@@ -31,6 +32,7 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.changing.renaming import follow
+from airflow_dynamic_tables.services.refresh.catching_up import caught_up
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions, planned_sink
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
@@ -44,7 +46,7 @@ from airflow_dynamic_tables.services.stages.quarantine import quarantine, supers
 from airflow_dynamic_tables.services.stages.settling import abort, give_up, settle, tell_landed
 from airflow_dynamic_tables.services.tables.forgetting import forget_after_commit
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
-from airflow_dynamic_tables.services.tables.lifecycle import create, why_suspended
+from airflow_dynamic_tables.services.tables.lifecycle import create, refresh_handler, why_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone, with_undone
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -76,14 +78,27 @@ def run(
 ) -> Version | Skipped:
     """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
 
+    Missed ticks that are too many for one commit take several, each with a stage and token of its own, the oldest first.
+
     :param submit: runs the job of a plan to its end and raises when it failed.
     :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
     :return: the new version, or why nothing was done.
     """
-    steps = Steps()
-    with steps.step("begin"):
-        begun = begin(workspace, request)
-    return begun if isinstance(begun, Skipped) else finish(workspace, begun, submit, on_lost, steps)
+    reached: datetime | None = None
+    while True:
+        steps = Steps()
+        with steps.step("begin"):
+            begun = begin(workspace, request)
+        if isinstance(begun, Skipped):
+            outcome: Version | Skipped = begun
+            up_to = begun.up_to
+        else:
+            outcome = finish(workspace, begun, submit, on_lost, steps)
+            up_to = None if isinstance(outcome, Skipped) else begun.request.schedule_time
+        if up_to is None or up_to >= request.schedule_time or up_to == reached:
+            return outcome
+        log.info("%s has its ticks up to %s now.", request.table.identifier, up_to.isoformat())
+        reached = up_to
 
 
 def finish(
@@ -137,11 +152,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     if not request.force and (suspended := why_suspended(workspace, request.table.identifier)):
         return skip(workspace, request, Reason(ReasonCode.SUSPENDED, suspended))
     create(workspace, request.table, JobState.RUNNING)
-    growth = look(workspace, request.table, request.sources, table.current())
-    partitions = planned_partitions(workspace, request, growth)
-    if request.partitions is None:
-        partitions = with_undone(partitions, table, request.table.partition_keys)
-    to_do = without_unchanged(workspace, request, table, ToDo(partitions, growth))
+    request, to_do = _to_do(workspace, request, table)
     if isinstance(to_do, Skipped):
         return to_do
     if nothing := _nothing_to_do(request, to_do):
@@ -151,11 +162,33 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     open_stage(workspace, stage)
     trace(Step.OPENED, request.token)
     try:
+        _check_not_dropped(workspace, request)
         planned = prepare(workspace, request, table, stage, to_do)
     except BaseException as error:
         abort(workspace, request.token, error)
         raise
     return planned if isinstance(planned, Skipped) else Attempt(request, table, stage, staged, planned)
+
+
+def _to_do(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> tuple[RefreshRequest, ToDo | Skipped]:
+    """The request with the ticks that were missed, and what it does; or why there is nothing to do."""
+    current = table.current()
+    growth = look(workspace, request.table, request.sources, current)
+    request = caught_up(workspace, request, table, current) if growth is None else request
+    partitions = planned_partitions(workspace, request, growth)
+    if request.partitions is None:
+        partitions = with_undone(partitions, table, request.table.partition_keys)
+    return request, without_unchanged(workspace, request, table, ToDo(partitions, growth))
+
+
+def _check_not_dropped(workspace: Workspace, request: RefreshRequest) -> None:
+    """Check under the lease that the table is still registered: from here on it cannot be dropped.
+
+    :raises ConflictError: when it was dropped while the refresh began.
+    """
+    identifier = request.table.identifier
+    if not request.is_one_off and refresh_handler(workspace, identifier) is None:
+        raise ConflictError(f"{identifier} was dropped while this refresh began; nothing was done.")
 
 
 def _stage(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, location: str) -> Stage:
@@ -206,7 +239,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     )
     workspace.ledger.record(refresh)
     leave_mark(workspace, stage.table, table)
-    if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current), workspace.now()):
+    if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
     layout, rebuild = fitting_layout(request, table)
@@ -286,7 +319,7 @@ def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -
     note_undone(workspace, attempt.stage.table, attempt.table)
     current = attempt.table.current() if attempt.stage.partitions.is_whole else None
     fresh = fresh_until(workspace, current)
-    if skipped := overtaken(attempt.request, attempt.stage.partitions, current, fresh, workspace.now()):
+    if skipped := overtaken(attempt.request, attempt.stage.partitions, current, fresh):
         raise OvertakenError(skipped.reason.text)
     wrote: RefreshChanges = {
         "rows": result.rows,

@@ -146,7 +146,7 @@ def skip(
         workspace.ledger.extend(skipped, instead_of)
     else:
         workspace.ledger.record(skipped)
-    return Skipped(reason)
+    return Skipped(reason, skipped.data_timestamp)
 
 
 def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None) -> str:
@@ -206,11 +206,7 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
     if unfinished or last != {version.token}:
         raise _MovedError("its last refresh did not come to a good end")
     versions = sorted((refresh for refresh in refreshes if refresh.version), key=lambda one: one.version or 0, reverse=True)
-    return version, list(takewhile(_made_of_sources, versions))
-
-
-def _made_of_sources(refresh: Refresh) -> bool:
-    return refresh.state is RefreshState.SUCCEEDED and refresh.action is not RefreshAction.ROLLBACK
+    return version, list(takewhile(lambda one: one.is_made_of_sources, versions))
 
 
 class _Comparison:

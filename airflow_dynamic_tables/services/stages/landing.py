@@ -76,5 +76,6 @@ def land(staged: StagedTable, planned: RefreshPlan, result: RefreshResult, befor
         position=planned.position,
         follows=planned.follows,
         stage=planned.stage,
+        base=planned.stands_on,
     )
     return staged.commit(request, before_publish)

@@ -162,9 +162,19 @@ def tell_landed(workspace: Workspace, token: str, version: Version, seconds: Map
     """As :func:`record_landed`, right after the commit, which stands whether the ledger can be told or not.
 
     :return: whether it was told; else reconcile, the next refresh or a sweep completes it.
+    :raises CommitRejectedError: when the stage was given up, and the table does not have the version.
     """
     try:
         record_landed(workspace, token, version, seconds)
+    except CommitRejectedError as error:
+        stage = workspace.ledger.get_stage(token)
+        if stage is None or staged_table(workspace, stage).outcome() is None:
+            raise CommitRejectedError(
+                f"Stage {token} was given up while it was committed, and its table does not have version {version.number}: it "
+                "was dropped, or made again. Refresh it again."
+            ) from error
+        log.exception("Version %s of stage %s landed, but the ledger could not be told.", version.number, token)
+        return False
     except DynamicTableError:
         log.exception("Version %s of stage %s landed, but the ledger could not be told.", version.number, token)
         return False
@@ -186,10 +196,8 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
     :return: its version when its commit landed.
     """
     stage = workspace.ledger.get_stage(token)
-    if stage is None:
-        return None
-    version = staged_table(workspace, stage).outcome()
-    if version is not None and stage.state is not StageState.COMMITTED:
+    version = staged_table(workspace, stage).outcome() if stage is not None else None
+    if stage is not None and version is not None and stage.state is not StageState.COMMITTED:
         record_landed(workspace, token, version)
     return version
 

@@ -9,7 +9,14 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, JobState, RefreshHandler
+from airflow_dynamic_tables.catalog.values import (
+    AnyTable,
+    CatalogDatabase,
+    CatalogDynamicTable,
+    CatalogTable,
+    JobState,
+    RefreshHandler,
+)
 from airflow_dynamic_tables.clients.files import move_folder
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.lineage.names import former_name
@@ -92,7 +99,12 @@ def _found_or_made(workspace: Workspace, table: DynamicTable, job_state: JobStat
     identifier = table.identifier
     catalog = workspace.catalog(identifier.catalog)
     with suppress(TableNotFoundError):
-        return _dynamic(identifier, catalog.get_table(identifier.path))
+        found = catalog.get_table(identifier.path)
+        if isinstance(found, CatalogTable) and found.format == table.format and not found.columns:
+            # A refresh that began beside a drop made it, and was refused: without columns it never had a row.
+            adopt(workspace, table)
+            return None
+        return _dynamic(identifier, found)
     _check_former_name(workspace, table)
     check_held(identifier, table.format, catalog.stores())
     try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
@@ -13,14 +14,17 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.schedule.cron import allowed_lag
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.tables.dates import FORMATTER
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.latest import Latest
-from airflow_dynamic_tables.services.tables.freshness import fresh_until, stretch
+from airflow_dynamic_tables.services.tables.freshness import fresh_until, latest_known, stretch
 from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
+from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
@@ -34,7 +38,9 @@ class TableStatus:
     ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_until`` is the time up to which it
     holds what its sources had. ``lag_seconds`` is how far that lies behind now, ``allowed_lag_seconds`` how far it may at this
     time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
-    while the table has no version. ``suspended_because`` is why nothing refreshes it, as far as somebody said.
+    while the table has no version. ``missing_partitions`` counts the partitions of ticks that failed or never ran and should
+    have been made up for, and ``missing`` names them. ``problem`` says why it is not known how fresh the table is.
+    ``suspended_because`` is why nothing refreshes it, as far as somebody said.
     """
 
     identifier: str
@@ -51,6 +57,9 @@ class TableStatus:
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
+    missing_partitions: int
+    missing: str | None
+    problem: str | None
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
@@ -129,8 +138,8 @@ def overview(
     return [
         _status(
             _Seen(name, entry, definitions.get(name)),
-            _told(latest.get(name, Latest()), unchanged),
-            now,
+            _told(latest.get(name, Latest()), unchanged, now),
+            workspace,
             defined=name in definitions or others,
         )
         for name, entry in entries.items()
@@ -207,13 +216,13 @@ class _Content(NamedTuple):
     last_error: str | None
 
 
-def _told(latest: Latest, unchanged: Mapping[str, datetime]) -> _Content:
+def _told(latest: Latest, unchanged: Mapping[str, datetime], now: datetime) -> _Content:
     """As the history tells.
 
     :param unchanged: up to when versions were found to hold, by the tokens of what found it.
     """
     times = (latest.data_timestamp, unchanged.get(stretch(latest.token)) if latest.token else None)
-    fresh = max(filter(None, times), default=None)
+    fresh = latest_known(times, now)
     return _Content(latest.version, latest.data_timestamp, fresh, latest.state, latest.error)
 
 
@@ -229,16 +238,18 @@ def _looked_at(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> Ta
         last.state.value if last else None,
         last.error if last else None,
     )
-    return _status(seen, content, workspace.now(), defined=defined)
+    return _status(seen, content, workspace, defined=defined)
 
 
-def _status(seen: _Seen, content: _Content, now: datetime, *, defined: bool | None) -> TableStatus:
+def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bool | None) -> TableStatus:
     said = _said(seen.definition, seen.registered)
+    now = workspace.now()
     registered = seen.registered
     fresh = content.fresh_until
     lag = now - fresh if fresh else None
     period = said.period
     allowed = _allowed_lag(period, said.cron, said.timezone, now) if period else None
+    missing = _missing(seen, said, workspace, fresh, now - allowed) if fresh and lag and allowed and lag > allowed else ()
     return TableStatus(
         identifier=str(seen.identifier),
         defined=defined,
@@ -254,10 +265,31 @@ def _status(seen: _Seen, content: _Content, now: datetime, *, defined: bool | No
         lag_seconds=int(lag.total_seconds()) if lag is not None else None,
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
         late=lag > allowed if lag is not None and allowed is not None else None,
+        missing_partitions=len(missing),
+        missing=ranges(missing) if missing else None,
+        problem=_problem(content),
         last_refresh=content.last_refresh,
         last_error=content.last_error,
         workflow_id=said.workflow_id or seen.identifier.workflow_id,
     )
+
+
+def _missing(seen: _Seen, said: _Said, workspace: Workspace, fresh: datetime, due: datetime) -> PartitionSet | tuple[()]:
+    """The partitions of the ticks that a late table lacks; none of one that has no schedule, or no time partitions."""
+    if not said.formatters or not said.period or seen.entry is None:
+        return ()
+    times = TimeTable(said.cron, said.timezone, said.period, said.formatters)
+    return missing_partitions(workspace, seen.entry, seen.identifier, times, fresh, due)
+
+
+def _problem(content: _Content) -> str | None:
+    """Why it is not known how fresh a table is that has a version."""
+    if content.version is None or content.fresh_until is not None:
+        return None
+    if content.data_timestamp is not None:
+        ahead = content.data_timestamp.isoformat()
+        return f"its data timestamp, {ahead}, is in the future: a wrong clock made that version; the next refresh corrects it"
+    return "no scheduled refresh has made a version yet"
 
 
 class _Said(NamedTuple):
@@ -267,6 +299,7 @@ class _Said(NamedTuple):
     workflow_id: str = ""
     cron: str | None = None
     timezone: str = "UTC"
+    formatters: Mapping[str, str] = MappingProxyType({})
 
     @property
     def period(self) -> Freshness | None:
@@ -281,12 +314,14 @@ def _said(definition: DynamicTable | None, registered: CatalogDynamicTable | Non
     """What the definition says of a table, or the catalog when nobody defines it any more."""
     if definition is not None:
         told = (definition.format, definition.mode.value, definition.freshness.text, definition.workflow_id)
-        return _Said(*told, definition.cron, definition.timezone)
+        return _Said(*told, definition.cron, definition.timezone, definition.formatters)
     if registered is not None:
         handler = registered.refresh_handler
         declared = registered.definition or {}
         schedule = declared.get("schedule")
         workflow_id = handler.job_detail.get("workflowId", "")
         told = (registered.format, handler.actual_refresh_mode.value, registered.freshness, workflow_id)
-        return _Said(*told, None if schedule == NO_SCHEDULE else schedule, declared.get("timezone", "UTC"))
+        options = {match["column"]: value for name, value in registered.options.items() if (match := FORMATTER.fullmatch(name))}
+        formatters = {key: options[key] for key in registered.partition_keys if key in options}
+        return _Said(*told, None if schedule == NO_SCHEDULE else schedule, declared.get("timezone", "UTC"), formatters)
     return _Said()

@@ -16,6 +16,7 @@ from airflow_dynamic_tables.clients.stores import PostgresStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Base
 from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     SchemaEvolutionError,
@@ -422,3 +423,23 @@ def test_a_planned_value_is_spelled_as_its_type_spells_it(bench: Bench) -> None:
     staged = bench.stage("t1", "03")
     with pytest.raises(StageRejectedError, match="The plan names ds=03; for the types of the partition keys that is ds=3"):
         bench.commit(staged, bench.write(staged, {}))
+
+
+def test_rows_that_complete_a_version_land_on_it_and_on_later_ones(bench: Bench) -> None:
+    first = bench.refresh({"1": [1]}, at=NOON)
+    planned = bench.stage("planned", "2")
+    request = replace(bench.request(bench.write(planned, {"2": [2]})), base=Base(first.token, first.data_timestamp))
+    bench.refresh({"3": [3]}, "3", at=NOON + timedelta(hours=1))
+    assert planned.commit(request, lambda: None).number == 3
+    assert bench.rows() == {"1": [1], "2": [2], "3": [3]}
+
+
+def test_rows_that_complete_a_version_that_the_table_does_not_have_are_refused(bench: Bench) -> None:
+    """Such as one that was taken back, or that was of a table of the same name."""
+    bench.refresh({"1": [1]}, at=NOON)
+    planned = bench.stage("planned", "2")
+    result = bench.write(planned, {"2": [2]})
+    with pytest.raises(CommitRejectedError, match="after this refresh was planned"):
+        planned.commit(replace(bench.request(result), base=Base("gone", NOON)), lambda: None)
+    assert bench.rows() == {"1": [1]}
+    assert planned.outcome() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -15,7 +16,7 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.core.tables.versions import Base, Version
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, VersionNotFoundError
 from tests.support.benches.delta import DELTA
 from tests.support.benches.staging import COLUMNS, NOON, Bench
@@ -340,3 +341,16 @@ def test_refreshes_beside_the_maintenance(bench: Bench) -> None:
     expire(bench)
     orphans(bench)
     assert bench.rows() == {"1": [rounds], "2": [0]}
+
+
+def test_a_refresh_of_partitions_does_not_land_after_the_table_went_back(bench: Bench) -> None:
+    bench.refresh({"1": [1]}, at=NOON)
+    later = bench.refresh({"2": [2]}, "2", at=NOON + DAY)
+    planned = bench.stage("planned", "3")
+    request = bench.request(bench.write(planned, {"3": [3]}), NOON + 2 * DAY)
+    bench.stage("back").restore(1, lambda: None)
+    with pytest.raises(CommitRejectedError, match="went back to an earlier version"):
+        planned.commit(replace(request, base=Base(later.token, later.data_timestamp)), lambda: None)
+    current = bench.table.current()
+    assert current is not None
+    assert (current.data_timestamp, bench.rows()) == (NOON, {"1": [1]})

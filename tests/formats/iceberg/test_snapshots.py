@@ -105,3 +105,34 @@ def test_a_table_without_versions_forgets_nothing(bench: Bench, catalog: SqlCata
     append(catalog, "1")
     append(catalog, "2")
     assert bench.table.expire(FEW, datetime.now(UTC) + timedelta(days=400), tuple) == 0
+
+
+@pytest.mark.parametrize("writes_after", [False, True])
+def test_a_table_that_went_back_is_at_the_earlier_version_also_when_the_later_one_expired(
+    bench: Bench, catalog: SqlCatalog, writes_after: bool
+) -> None:
+    first = bench.refresh({"1": [1]}, at=NOON)
+    later = bench.refresh({"2": [2]}, "2", at=NOON + timedelta(days=1))
+    with loaded(catalog).manage_snapshots() as manage:
+        manage.rollback_to_snapshot(int(first.snapshot))
+    if writes_after:
+        append(catalog, "9")
+    loaded(catalog).maintenance.expire_snapshots().by_ids([int(later.snapshot)]).commit()
+    assert bench.table.current() == first
+    following = bench.refresh({"3": [3]}, "3", at=NOON)
+    assert (following.number, following.data_timestamp) == (3, NOON)
+
+
+def test_nobody_knows_the_version_of_a_table_that_went_back_and_lost_what_came_after(bench: Bench, catalog: SqlCatalog) -> None:
+    first = bench.refresh({"1": [1]}, at=NOON)
+    later = bench.refresh({"2": [2]}, "2", at=NOON + timedelta(days=1))
+    with loaded(catalog).manage_snapshots() as manage:
+        manage.rollback_to_snapshot(int(first.snapshot))
+    append(catalog, "8")
+    between = loaded(catalog).current_snapshot()
+    assert between is not None
+    append(catalog, "9")
+    loaded(catalog).maintenance.expire_snapshots().by_ids([int(later.snapshot), between.snapshot_id]).commit()
+    current = bench.table.current()
+    assert current is not None
+    assert (current.number, current.data_timestamp) == (0, None)

@@ -63,7 +63,7 @@ class Live:
     def submit(self, plan: RefreshPlan) -> None:
         self.plans.append(plan)
         if plan.partition_keys:
-            write_days(plan, {str(spec["ds"]): [1] for spec in plan.partitions})
+            write_days(plan, {str(spec.get("ds", "2024-03-01")): [1] for spec in plan.partitions})
         else:
             write_numbers(plan)
 
@@ -100,13 +100,38 @@ def test_a_turn_brings_the_table_to_the_last_multiple_of_its_freshness_once(live
 def test_a_turn_makes_up_for_the_partitions_of_the_time_in_which_there_was_none(live: Live) -> None:
     strategy = MicroRefresh(live.work("days"))
     strategy.turn(1)
-    assert live.plans[-1].partitions.covers({"ds": "2024-03-02"})
+    assert live.plans[-1].partitions.is_whole, "the first turn makes all that its sources have"
     live.time = datetime(2024, 3, 4, 0, 1, tzinfo=UTC)
     strategy.turn(2)
     assert sorted(str(spec["ds"]) for spec in live.plans[-1].partitions) == ["2024-03-02", "2024-03-03", "2024-03-04"]
     live.time = datetime(2024, 3, 5, tzinfo=UTC)
     strategy.turn(3)
     assert [spec["ds"] for spec in live.plans[-1].partitions] == ["2024-03-04"]
+
+
+def test_one_turn_by_a_clock_that_is_ahead_stops_no_later_turn(live: Live) -> None:
+    strategy = MicroRefresh(live.work("numbers"))
+    live.time = now = grid_time(datetime.now(UTC), Freshness(10))
+    assert fresh(strategy.turn(1)) == now
+    live.time = now + timedelta(days=1)
+    assert fresh(strategy.turn(2)) == now + timedelta(days=1)
+    live.time = now + timedelta(seconds=10)
+    assert fresh(strategy.turn(3)) == live.time
+    assert strategy.turn(4).reason == f"fresh up to {live.time.isoformat()} already"
+
+
+def test_a_turn_after_one_by_a_clock_that_is_ahead_makes_up_for_the_time_before(live: Live) -> None:
+    strategy = MicroRefresh(live.work("days"))
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = [f"{today + timedelta(days=number):%Y-%m-%d}" for number in (-1, 0)]
+    live.time = today - timedelta(hours=3)
+    strategy.turn(1)
+    live.time = today + timedelta(days=3)
+    strategy.turn(2)
+    live.time = today + timedelta(minutes=1)
+    outcome = strategy.turn(3)
+    assert sorted(str(spec["ds"]) for spec in live.plans[-1].partitions) == days
+    assert fresh(outcome) == live.time
 
 
 def test_a_table_is_as_fresh_as_its_parents_and_shows_new_data_of_others_meanwhile(live: Live) -> None:

@@ -41,6 +41,7 @@ dynamic_tables:
   - name: hms.{database}.numbers
     format: parquet
     freshness: 1 day
+    initial: latest
     partitioned_by: [ds]
     options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
     query: SELECT 1 AS n, '2024-03-01' AS ds

@@ -29,7 +29,7 @@ from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
-from airflow_dynamic_tables.formats.commits import check_result, check_rows, fresh_until, until_done
+from airflow_dynamic_tables.formats.commits import check_base, check_result, check_rows, fresh_until, until_done
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
 
@@ -134,6 +134,7 @@ class ToyStage(StagedTable):
         def attempt() -> Version | None:
             if version := self.outcome():
                 return version
+            check_base(self._table.location, request, self._table.current(), self._table.versions)
             state = self._next(next(self._table.states(), State(0)), request, added)
             before_publish()
             return state.latest if self._publish(state) else None
