@@ -64,7 +64,7 @@ OUTPUT = Argument(
 )
 SCHEDULE_TIME = Argument(
     ("--schedule-time",),
-    "the tick to work for, 'YYYY-MM-DD HH:MM:SS' in the table's time zone, or ISO 8601 with an offset "
+    "the scheduled time to refresh for, 'YYYY-MM-DD HH:MM:SS' in the table's time zone, or ISO 8601 with an offset "
     "(default: the table's latest tick)",
     {"metavar": "TIME", "type": argument_types.schedule_time},
 )

@@ -126,7 +126,7 @@ def drop_table(session: Session, script: Script, statement: DropDynamicTable) ->
         raise unknown(identifier, mistakes)
     if known is None or known.path.suffix != SQL_SUFFIX:
         dropped = dropping.drop(session.workspace, identifier, purge=statement.purge)
-        stays = f"; declared at {known.path}:{known.line}, so its next refresh makes it anew" if known else ""
+        stays = f"; declared at {known.path}:{known.line}, so its next refresh will recreate it" if known else ""
         return _dropped(identifier, f"dropped{stays}", dropped)
     declaration = declaration_of(known)
     change = declaration.changed_to(without(declaration.text, declaration.statement))

@@ -68,7 +68,7 @@ class DiffAnswer(Answer):
     claimed: str | None = Field(description="The two deployments that declare it, when there are two.")
 
 
-@router.post("/v3/dynamic-tables/{table}/suspend", summary="Let it be refreshed no more")
+@router.post("/v3/dynamic-tables/{table}/suspend", summary="Stop refreshing a table")
 def suspend_table(desk: AtDesk, table: Name, suspension: Suspension) -> StateAnswer:
     """No refresh begins any more, but by hand with force; one that runs goes on to its end. Safe to repeat."""
     return _answer(suspend(desk.workspace, desk.deployed(table, Right.CHANGE), suspension.reason))

@@ -42,7 +42,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "suspend",
-        "let a table be refreshed no more",
+        "stop refreshing a table",
         f"{_PACKAGE}.suspend_table",
         (
             TABLE,
@@ -71,7 +71,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "recover",
-        "bring what was killed halfway to its end",
+        "finish or undo refreshes that were interrupted",
         f"{_PACKAGE}.recover_table",
         (TABLE, *STATE, OUTPUT),
         "End every refresh of a table whose owner is gone, complete those that landed, and finish a rename that was cut off, as "

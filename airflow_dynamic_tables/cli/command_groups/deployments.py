@@ -44,7 +44,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "export",
-        "print what catalogs hold of tables as definitions",
+        "export deployed tables as YAML or SQL definitions",
         f"{_COMMANDS}.deployments.export",
         (
             TABLES,

@@ -22,7 +22,7 @@ AS_SOMEBODY_ELSE = (
 SERVING_COMMANDS: tuple[Command, ...] = (
     Command(
         "serve",
-        "answer over HTTP, without Airflow's api-server",
+        "run the REST API without Airflow",
         "airflow_dynamic_tables.cli.serving.command.serve_gateway",
         (
             Argument(("--host",), "where to listen (default: 127.0.0.1, for this machine alone)", {"default": "127.0.0.1"}),

@@ -26,7 +26,7 @@ REFRESHING = {
 
 
 def suspend_table(arguments: Namespace) -> int:
-    """Let a table be refreshed no more, and print what it was before and is now."""
+    """Stop refreshing a table, and print its state before and now."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         _print(suspend(workspace, name, arguments.reason), arguments.output)
@@ -61,7 +61,7 @@ def rename_table(arguments: Namespace) -> int:
 
 
 def recover_table(arguments: Namespace) -> int:
-    """Bring what was killed halfway to its end, and print what is left."""
+    """Finish or undo refreshes that were interrupted, and print what is left."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
         recovered = recover(workspace, name)
@@ -83,7 +83,7 @@ def drop_table(arguments: Namespace) -> int:
     if dropped.folder is not None:
         when = "before a refresh makes the table anew and finds them" if dropped.is_still_read else "when nobody needs them"
         print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
-    print("While the table is defined, its next refresh makes it anew.", file=sys.stderr)
+    print("If the table is still defined, its next refresh will recreate it.", file=sys.stderr)
     return OK
 
 

@@ -132,7 +132,7 @@ def spark_runner(settings: SparkSettings, arguments: Namespace, on_line: Callabl
         except ConfigurationError as error:
             print(f"By spark-submit, and not on the Spark server of this machine: {error}", file=sys.stderr)
         else:
-            print("On the Spark server of this machine; --master 'local[*]' is without it.", file=sys.stderr)
+            print("Using the warm Spark server on this machine. To start a separate Spark: --master 'local[*]'", file=sys.stderr)
             return runner
     return runner_for(settings, "local[*]", on_line)
 

@@ -59,7 +59,7 @@ def list_tables(arguments: Namespace) -> int:
     else:
         output.listing(listed.tables, arguments.output)
     for name, problem in listed.problems.items():
-        print(f"{name} cannot be looked at: {problem}", file=sys.stderr)
+        print(f"Cannot read {name}: {problem}", file=sys.stderr)
     return OK if sound and not listed.problems else FAILED
 
 
