@@ -226,7 +226,10 @@ class _Comparison:
         self._history = history
         self._kinds = {column.name: column.type for column in columns}
         self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
-        self._origins = {key: origins(table.expanded_query, key) for key in plain_keys(table.partition_keys)}
+        # The names of columns are compared as Spark does by default: ``ds`` and ``DS`` are one.
+        is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
+        keys = plain_keys(table.partition_keys) if is_default else ()
+        self._origins = {key: origins(table.expanded_query, key) for key in keys}
 
     def why_moved(self, spec: Mapping[str, str | None]) -> str | None:
         """Why a partition has to be made anew; ``None`` when it has not."""

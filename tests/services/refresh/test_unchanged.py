@@ -58,7 +58,7 @@ dynamic_tables:
   freshness: 1 day
   partitioned_by: [ds]
   options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
-  query: "{of_days}"
+  query: "{of_days}"{of_more}
 """
 
 
@@ -72,6 +72,7 @@ class Bench:
     query: str = QUERY
     more: str = ""
     of_days: str = OF_DAYS
+    of_more: str = ""
     kind: str = "string"
     day: int = 0
     jobs: list[RefreshPlan] = field(default_factory=list)
@@ -90,7 +91,8 @@ class Bench:
 
     def request(self, table: TableIdentifier = NUMBERS) -> RefreshRequest:
         path = self.folder / "sales.yaml"
-        path.write_text(YAML.format(folder=self.folder, query=self.query, more=self.more, of_days=self.of_days, kind=self.kind))
+        asked = {"query": self.query, "more": self.more, "of_days": self.of_days, "of_more": self.of_more, "kind": self.kind}
+        path.write_text(YAML.format(folder=self.folder, **asked))
         definitions = load_definitions(path)
         time, token = MARCH + self.day * DAY, str(uuid4())
         return RefreshRequest(definitions.tables[table], definitions.sources, time, token, token, is_scheduled=True)
@@ -519,6 +521,18 @@ def test_a_key_of_another_type_may_be_spelled_otherwise_so_it_tells_nothing_apar
     bench.write("../more/day=2024-3-1/a.csv")
     assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
     bench.write("../more/day=2024-3-1/late.csv")
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
+
+
+def test_columns_that_differ_in_case_alone_tell_nothing_apart(bench: Bench) -> None:
+    """With ``spark.sql.caseSensitive``, ``s.DS`` may be another column than the key ``s.ds``."""
+    bench.of_days = "SELECT s.ds, s.n FROM raw.days s LEFT JOIN raw.more m ON s.DS = m.day"
+    for day in (1, 2):
+        bench.write(f"../days/ds=2024-03-0{day}/a.csv")
+        bench.write(f"../more/day=2024-03-0{day}/a.csv")
+    bench.of_more = "\n  spark: {conf: {spark.sql.caseSensitive: true}}"
+    assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
+    bench.write("../more/day=2024-03-02/b.csv")
     assert made_of(bench, 1, 2) == ["ds=2024-03-01", "ds=2024-03-02"]
 
 
