@@ -48,7 +48,7 @@ _GLANCE: dict[str, Any] = {
     "lagSeconds": 3600,
     "allowedLagSeconds": 172800,
     "late": False,
-    "missing_partitions": 0,
+    "missingPartitions": 0,
     "missing": None,
     "problem": None,
     "lastRefresh": "SUCCEEDED",
