@@ -25,7 +25,7 @@ def transformed(key: HiddenKey, kind: T.DataType) -> Column:
     """What a key computes of its column, of that type; null where the column is."""
     column = F.col(quote(key.column))
     if key.transform == "bucket":
-        bucket = _hash(column, kind).bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(key.number)
+        bucket = _hash(quote(key.column), kind).bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(key.number)
         return F.when(column.isNotNull(), bucket)
     if key.transform == "truncate":
         return _truncated(column, kind, key.number or 1)
@@ -77,12 +77,13 @@ def _whole(value: Column, unit: int) -> Column:
     return F.call_function("div", value - remainder, F.lit(unit).cast("bigint"))
 
 
-def _hash(column: Column, kind: T.DataType) -> Column:
+def _hash(name: str, kind: T.DataType) -> Column:
+    column = F.col(name)
     match kind:
         case T.StringType() | T.BinaryType():
             return hash_of_bytes(column.cast("binary"))
         case T.DecimalType():
-            return hash_of_bytes(_bytes_of(_unscaled(column, kind)))
+            return hash_of_bytes(_bytes_of(name, kind))
         case T.DateType():
             return hash_of_long(_days(column, kind))
         case T.TimestampType() | T.TimestampNTZType():
@@ -90,21 +91,19 @@ def _hash(column: Column, kind: T.DataType) -> Column:
     return hash_of_long(column)
 
 
-def _unscaled(column: Column, kind: T.DecimalType) -> Column:
-    """The digits of a decimal as a whole number."""
-    shift = F.lit(str(10**kind.scale)).cast(f"decimal({kind.scale + 1},0)") if kind.scale else None
-    return (column if shift is None else column * shift).cast("decimal(38,0)")
+def _bytes_of(name: str, kind: T.DecimalType) -> Column:
+    """The two's complement of the digits of a decimal in as few bytes as hold it, the highest first.
 
-
-def _bytes_of(number: Column) -> Column:
-    """The two's complement of a whole number in as few bytes as hold it, the highest first."""
-    span = F.lit(str(2**64)).cast("decimal(20,0)")
-    low = F.pmod(number, span).cast("decimal(20,0)")
-    high = F.call_function("div", number, span) - F.when(number % span < 0, 1).otherwise(0)
-    of_low = F.when(low < F.lit(str(2**63)).cast("decimal(20,0)"), low).otherwise(low - span).cast("bigint")
-    digits = F.concat(*(F.lpad(F.hex(part.cast("bigint")), 16, "0") for part in (high, of_low)))
+    As text, which is one level for Spark Connect: its messages have at most a hundred.
+    """
+    digits = f"CAST({name} * CAST('{10**kind.scale}' AS DECIMAL({kind.scale + 1}, 0)) AS DECIMAL(38, 0))"
+    span = f"CAST('{2**64}' AS DECIMAL(20, 0))"
+    low = f"CAST(pmod({digits}, {span}) AS DECIMAL(20, 0))"
+    high = f"({digits} div {span}) - if({digits} % {span} < 0, 1, 0)"
+    of_low = f"if({low} < CAST('{2**63}' AS DECIMAL(20, 0)), {low}, {low} - {span})"
+    bits = f"concat(lpad(hex(CAST({high} AS BIGINT)), 16, '0'), lpad(hex(CAST({of_low} AS BIGINT)), 16, '0'))"
     without_signs = "^(?:(?:00)+(?=[0-7][0-9A-F])|(?:FF)+(?=[89A-F][0-9A-F]))"
-    return F.unhex(F.regexp_replace(digits, without_signs, ""))
+    return F.expr(f"unhex(regexp_replace({bits}, '{without_signs}', ''))")
 
 
 def _truncated(column: Column, kind: T.DataType, width: int) -> Column:
