@@ -32,6 +32,7 @@ from airflow_dynamic_tables.catalog.iceberg.encoding import (
 from airflow_dynamic_tables.catalog.iceberg.session import Session
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable
 from airflow_dynamic_tables.clients.iceberg import revisions
+from airflow_dynamic_tables.clients.iceberg.damage import damage_named
 from airflow_dynamic_tables.clients.iceberg.keys import key_fields
 from airflow_dynamic_tables.clients.iceberg.placing import NEW_TABLE, new_location
 from airflow_dynamic_tables.clients.iceberg.types import schema_of
@@ -39,7 +40,6 @@ from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.exceptions import (
     AlreadyExistsError,
-    CatalogError,
     ConflictError,
     DatabaseNotFoundError,
     TableNotFoundError,
@@ -210,16 +210,12 @@ class IcebergTables:
         if not self.session.is_legal(path.database, path.name):
             raise no_table(self.session.catalog, path)
         try:
-            with self.session.server.errors():
+            with self.session.server.errors(), damage_named(path, self.session.catalog):
                 return self.session.tables.load_table((path.database, path.name))
         except NoSuchPropertyException as error:
             raise UnsupportedError(f"{path} in catalog {self.session.catalog} is no Iceberg table.") from error
         except NoSuchTableError as error:
             raise no_table(self.session.catalog, path) from error
-        except ValueError as error:
-            raise CatalogError(
-                f"The Iceberg metadata of {path} in catalog {self.session.catalog} cannot be read: {error}"
-            ) from error
 
     def store(self) -> IcebergStore:
         """Where the tables lie, for their format."""

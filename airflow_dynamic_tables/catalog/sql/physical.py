@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from airflow_dynamic_tables.catalog.sql.rows import PHYSICAL
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
+from airflow_dynamic_tables.clients.iceberg.damage import damage_named
 from airflow_dynamic_tables.clients.object_stores import as_os_errors, is_object_store
 from airflow_dynamic_tables.clients.sql_servers import reason
 from airflow_dynamic_tables.clients.stores import FolderStore, IcebergStore
@@ -76,11 +77,11 @@ class PhysicalTables:
         :raises CatalogError: when its metadata cannot be read.
         """
         try:
-            with self._database.errors(), as_os_errors():
+            with self._database.errors(), as_os_errors(), damage_named(path, self._name):
                 return self.iceberg.load_table((path.database, path.name))
         except NoSuchTableError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise CatalogError(f"The Iceberg metadata of {path} in catalog {self._name} cannot be read: {error}") from error
 
     def _metadata_in(self, folder: str) -> list[str]:

@@ -16,6 +16,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, is_split, partition
+from airflow_dynamic_tables.clients.iceberg.damage import damage_named
 from airflow_dynamic_tables.clients.iceberg.keys import keys_of
 from airflow_dynamic_tables.clients.iceberg.types import columns_of
 from airflow_dynamic_tables.clients.object_stores import as_os_errors
@@ -46,7 +47,7 @@ def load(store: IcebergStore, path: ObjectPath) -> Table | None:
     :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
     """
     try:
-        with store.errors(), as_os_errors():
+        with store.errors(), as_os_errors(), damage_named(path, store.catalog):
             return store.tables.load_table((path.database, path.name))
     except NoSuchTableError:
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.iceberg.damage import names_damage
 from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -48,29 +49,35 @@ class IcebergTable(LakeTable):
 
         return IcebergStagedTable(self._store, self._path, token)
 
+    @names_damage
     def folder(self) -> str | None:
         """See :meth:`LakeTable.folder`."""
         table = tables.load(self._store, self._path)
         return table.location().rstrip("/") if table is not None else None
 
+    @names_damage
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
         return tables.current(tables.load(self._store, self._path))
 
+    @names_damage
     def layout(self) -> TableLayout | None:
         """See :meth:`LakeTable.layout`."""
         table = tables.load(self._store, self._path)
         return tables.layout(table) if table is not None and not tables.is_new(table) else None
 
+    @names_damage
     def position(self) -> StreamPosition | None:
         """See :meth:`LakeTable.position`."""
         return position(tables.load(self._store, self._path))
 
+    @names_damage
     def versions(self) -> list[Version]:
         """See :meth:`LakeTable.versions`."""
         table = tables.load(self._store, self._path)
         return list(tables.versions(table))[::-1] if table is not None else []
 
+    @names_damage
     def read(self, spark_name: str | None = None) -> TableContent:
         """See :meth:`LakeTable.read`."""
         table = self._filled()
@@ -81,14 +88,17 @@ class IcebergTable(LakeTable):
                 raise
             return TableContent(tables.snapshot_id(table), table=spark_name, state=tables.state(table))
 
+    @names_damage
     def snapshot(self) -> str:
         """See :meth:`LakeTable.snapshot`."""
         return tables.snapshot_id(self._filled())
 
+    @names_damage
     def count(self, partitions: PartitionSet) -> RowCounts | None:
         """See :meth:`LakeTable.count`."""
         return tables.count(tables.load(self._store, self._path), partitions)
 
+    @names_damage
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
         """See :meth:`LakeTable.sample`."""
         from airflow_dynamic_tables.formats.iceberg.reading import first_rows
@@ -99,6 +109,7 @@ class IcebergTable(LakeTable):
         snapshot = int(kept_version(tables.versions(table), version, self._path).snapshot)
         return first_rows(tables.as_of(table, snapshot), snapshot, rows)
 
+    @names_damage
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
         """See :meth:`LakeTable.scattered`."""
         from airflow_dynamic_tables.formats.iceberg.compacting import added_since, scattered
@@ -108,6 +119,7 @@ class IcebergTable(LakeTable):
             return []
         return scattered(table, limits)
 
+    @names_damage
     def count_files(self, limits: Limits) -> list[PartitionFiles]:
         """See :meth:`LakeTable.count_files`."""
         from airflow_dynamic_tables.formats.iceberg.compacting import count_files, why_not
@@ -117,6 +129,7 @@ class IcebergTable(LakeTable):
             raise UnsupportedError(f"{self._path} {why}, so it is not compacted.")
         return count_files(table, limits)
 
+    @names_damage
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""
 
@@ -126,6 +139,7 @@ class IcebergTable(LakeTable):
 
         return expire(self._store, self._path, choose)
 
+    @names_damage
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`."""
         return delete_orphans(self._store, self._path, before, held)
