@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from pyiceberg.exceptions import ValidationError
+
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 
@@ -17,7 +19,7 @@ _Answer = TypeVar("_Answer")
 
 _DAMAGE = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError),
-    *(EOFError, RecursionError, SystemError, NotImplementedError, struct.error, zlib.error),
+    *(EOFError, RecursionError, SystemError, NotImplementedError, struct.error, zlib.error, ValidationError),
 )
 """Errors of reading a file that is truncated or spoiled, or of a kind that PyIceberg does not know."""
 
