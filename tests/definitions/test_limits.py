@@ -117,7 +117,7 @@ for folder in sorted(Path().iterdir()):
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
         resource.setrlimit(resource.RLIMIT_AS, (500_000_000, 500_000_000))
         definitions, mistakes = load_sound_definitions(folder, cache=Cache(None))
         print(json.dumps([folder.name, "fine" in [name.table for name in definitions.tables], *map(str, mistakes)]), flush=True)
@@ -129,7 +129,7 @@ for folder in sorted(Path().iterdir()):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What is told of each bomb. Each is read in a process of its own, with ten seconds of a processor and 500 MB."""
+    """What is told of each bomb. Each is read in a process of its own, with twenty seconds of a processor and 500 MB."""
     top = tmp_path_factory.mktemp("bombs")
     for name, make in BOMBS.items():
         (top / name).mkdir()

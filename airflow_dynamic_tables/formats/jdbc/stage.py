@@ -151,6 +151,7 @@ class JdbcStagedTable(StagedTable):
             stage = checked_stage(opened, self.table, request)
         replacing = Replacing(opened, stage, request.result.rows, horizon, self._store.lock_timeout)
         if target is None:
+            forget_commits(opened, self._name)  # of the table that others dropped: nothing may land on its versions
             replacing.create(self._name)
         else:
             replacing.replace(target, request.partitions, columns, is_rebuild=is_rebuild)

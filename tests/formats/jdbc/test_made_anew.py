@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from airflow_dynamic_tables.catalog.jdbc.catalog import JdbcCatalog
+from airflow_dynamic_tables.core.tables.versions import Base
 from airflow_dynamic_tables.exceptions import (
     CatalogError,
     CommitRejectedError,
@@ -240,3 +241,20 @@ def test_what_was_given_up_does_not_land_after_its_table_is_gone(bench: JdbcBenc
         catalog.create_table(bench.path, JDBC)
         assert bench.refresh({"1": [3]}).number == 1
         assert bench.rows() == {"1": [3]}
+
+
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["dropped", "dropped and made again"])
+@pytest.mark.parametrize("days", [("2",), ()], ids=["a day", "the complete table"])
+def test_a_refresh_of_a_table_that_others_dropped_meanwhile_does_not_land(
+    bench: JdbcBench, days: tuple[str, ...], is_made_again: bool
+) -> None:
+    """It made a table of one day, or landed in the table that was made after it."""
+    first = bench.refresh({"1": [1]})
+    zombie = bench.stage("zombie", *days)
+    request = replace(bench.request(bench.write(zombie, {"2": [2]})), base=Base(first.token, first.data_timestamp))
+    run(bench, "DROP TABLE revenue")
+    if is_made_again:
+        bench.refresh({"1": [10]})
+    with pytest.raises(CommitRejectedError, match="was dropped after this refresh was planned"):
+        zombie.commit(request, lambda: None)
+    assert (bench.rows() == {"1": [10]}) if is_made_again else (bench.table.current() is None)
