@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -125,6 +125,10 @@ class ReadableCatalog(ABC):
     def stores(self) -> tuple[Store, ...]:
         """Where its tables can lie, for the formats that work there; none when it keeps nothing but their metadata."""
         return ()
+
+    def reading_many(self) -> AbstractContextManager[None]:
+        """Around a look at many tables: a catalog that knows where all of them are asks for that once, and not again within."""
+        return nullcontext()
 
     @abstractmethod
     def list_databases(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
@@ -82,6 +83,10 @@ class SqlCatalog(CatalogOfParts):
     def stores(self) -> tuple[IcebergStore, FolderStore, EntryStore]:
         """See :meth:`ReadableCatalog.stores`."""
         return (*self._physical.stores(), EntryStore(self.name, self._tables.location))
+
+    def reading_many(self) -> AbstractContextManager[None]:
+        """See :meth:`ReadableCatalog.reading_many`."""
+        return self._physical.reading_many()
 
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables stay where they are."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from pyiceberg.catalog.sql import SqlCatalogBaseTable
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalogBaseTable
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FSSPEC_FILE_IO, PY_IO_IMPL
 from pyiceberg.table import Table
@@ -65,6 +65,18 @@ class PhysicalTables:
         """Where tables can lie by their names: in PyIceberg's catalog, and as plain folders beside."""
         iceberg = IcebergStore(self._name, self.iceberg, self._driver_errors, self._metadata_in)
         return iceberg, FolderStore(self._name, self.warehouse)
+
+    @contextmanager
+    def reading_many(self) -> Iterator[None]:
+        """Around reads of many tables, the metadata of which is looked up in one query."""
+        names = ("catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location")
+        columns = (PHYSICAL.table.c[name] for name in names)
+        query = select(*columns).where(PHYSICAL.table.c.catalog_name == self._name)
+        is_table = self.iceberg._iceberg_type_filter()
+        with self._database.transaction() as connection:
+            found = connection.execute(query if is_table is None else query.where(is_table)).all()
+        with self.iceberg.reading_many(IcebergTables(**row._mapping) for row in found):
+            yield
 
     def new_location(self, path: ObjectPath) -> str:
         """A folder that no table ever had, with a name that every reader spells alike: some decode ``%``, and some do not."""

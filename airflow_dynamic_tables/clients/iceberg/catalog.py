@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import local
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -25,6 +29,12 @@ _PATIENCE = 60
 """Seconds that somebody else may keep an SQLite database to himself."""
 
 
+class _Read(local):
+    """Rows that were read in one query; of one thread, because others may be committing."""
+
+    rows: dict[tuple[str, str], IcebergTables] | None = None
+
+
 class LeanCatalog(SqlCatalog):
     """PyIceberg's own reads and copies the whole metadata of a table several times for one change: seconds for many snapshots.
 
@@ -35,6 +45,27 @@ class LeanCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         self._last: Table | None = None
+        self._read = _Read()
+
+    @contextmanager
+    def reading_many(self, rows: Iterable[IcebergTables]) -> Iterator[None]:
+        """Around reads of many tables: their rows were read in one query, instead of one for each table."""
+        self._read.rows = {(row.table_namespace, row.table_name): row for row in rows}
+        try:
+            yield
+        finally:
+            self._read.rows = None
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """See :meth:`SqlCatalog.load_table`."""
+        rows = self._read.rows
+        if rows is None:
+            return super().load_table(identifier)
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
+        row = rows.get((namespace, Catalog.table_name_from(identifier)))
+        if row is None:
+            raise NoSuchTableError(f"Table does not exist: {namespace}.{Catalog.table_name_from(identifier)}")
+        return self._convert_orm_to_iceberg(row)
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         last = self._last

@@ -44,7 +44,7 @@ _DROPPED = "dynamic-tables.dropped-columns"
 def load(store: IcebergStore, path: ObjectPath) -> Table | None:
     """A table of the catalog as it is now; ``None`` when there is none.
 
-    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached.
+    :raises CatalogUnavailableError: when the catalog's database or the table's metadata cannot be reached, or are damaged.
     """
     try:
         with store.errors(), as_os_errors(), damage_named(path, store.catalog):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.latest import Latest
-from airflow_dynamic_tables.services.tables.freshness import fresh_until, latest_known, stretch
+from airflow_dynamic_tables.services.tables.freshness import latest_known, stretch
 from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
 from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -96,22 +96,25 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
     others = False if complete else None
     listing = Listing()
     names = set(definitions)
+    seen: dict[TableIdentifier, _Seen] = {}
+    versions: dict[TableIdentifier, Version | None] = {}
     for catalog_name in {identifier.catalog for identifier in definitions} | set(workspace.catalogs.names()):
         try:
-            catalog = workspace.readable(catalog_name)
-            for database in catalog.list_databases():
-                names |= {TableIdentifier(catalog_name, database, name) for name in catalog.list_dynamic_tables(database)}
+            entries = _entries(workspace, catalog_name)
+            names |= entries.keys()
+            with workspace.readable(catalog_name).reading_many():
+                for name in sorted(name for name in names if name.catalog == catalog_name):
+                    try:
+                        one = seen[name] = _Seen(name, entries.get(name, _nothing)(), definitions.get(name))
+                        versions[name] = workspace.table(name, _said(one.definition, one.registered).format).current()
+                    except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
+                        listing.problems[str(name)] = error
         except (CatalogError, ConfigurationError) as error:
             listing.problems[catalog_name] = error
-    statuses: dict[TableIdentifier, TableStatus] = {}
-    for name in sorted(names):
-        if name.catalog in listing.problems:
-            continue
-        try:
-            seen = _Seen(name, _entry(workspace, name), definitions.get(name))
-            statuses[name] = _looked_at(seen, workspace, defined=name in definitions or others)
-        except (CatalogError, ConfigurationError) as error:  # such as an extra that is not installed here
-            listing.problems[str(name)] = error
+    statuses = {
+        name: _status(seen[name], content, workspace, defined=name in definitions or others)
+        for name, content in _contents(workspace, versions).items()
+    }
     if hidden := dict.fromkeys(names - statuses.keys()):
         statuses |= zip(hidden, overview(workspace, hidden, definitions, complete=complete), strict=True)
     listing.tables = [statuses[name] for name in sorted(names)]
@@ -168,7 +171,9 @@ def show_table(
     versions, current = table.versions(), table.current()
     refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
     return TableDetails(
-        status=_looked_at(_Seen(identifier, entry), workspace, defined=defined),
+        status=_status(
+            _Seen(identifier, entry), _contents(workspace, {identifier: current})[identifier], workspace, defined=defined
+        ),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=refreshes,
@@ -184,6 +189,29 @@ def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version
     :raises VersionNotFoundError: when that version is not kept; names those that are.
     """
     return workspace.table(identifier).sample(rows, version)
+
+
+def _entries(workspace: Workspace, catalog_name: str) -> dict[TableIdentifier, Callable[[], AnyTable | None]]:
+    """The dynamic tables of a catalog, by a query for each database; one by one where an entry of it cannot be read."""
+    entries: dict[TableIdentifier, Callable[[], AnyTable | None]] = {}
+    catalog = workspace.readable(catalog_name)
+    for database in catalog.list_databases():
+        try:
+            for name, entry in catalog.get_dynamic_tables(database).items():
+                entries[TableIdentifier(catalog_name, database, name)] = partial(_itself, entry)
+        except (CatalogError, ConfigurationError):
+            for name in catalog.list_dynamic_tables(database):
+                identifier = TableIdentifier(catalog_name, database, name)
+                entries[identifier] = partial(_entry, workspace, identifier)
+    return entries
+
+
+def _itself(entry: AnyTable) -> AnyTable:
+    return entry
+
+
+def _nothing() -> None:
+    return None
 
 
 def _entry(workspace: Workspace, identifier: TableIdentifier) -> AnyTable | None:
@@ -226,19 +254,21 @@ def _told(latest: Latest, unchanged: Mapping[str, datetime], now: datetime) -> _
     return _Content(latest.version, latest.data_timestamp, fresh, latest.state, latest.error)
 
 
-def _looked_at(seen: _Seen, workspace: Workspace, *, defined: bool | None) -> TableStatus:
-    """As the table itself is."""
-    said = _said(seen.definition, seen.registered)
-    version = workspace.table(seen.identifier, said.format).current()
-    last = next(iter(workspace.ledger.list_refreshes(seen.identifier, limit=1)), None)
-    content = _Content(
-        version.number if version else None,
-        version.data_timestamp if version else None,
-        fresh_until(workspace, version),
-        last.state.value if last else None,
-        last.error if last else None,
-    )
-    return _status(seen, content, workspace, defined=defined)
+def _contents(workspace: Workspace, versions: Mapping[TableIdentifier, Version | None]) -> dict[TableIdentifier, _Content]:
+    """As the tables themselves are; the ledger is asked for all of them together.
+
+    :param versions: their current ones.
+    """
+    latest = workspace.ledger.latest(versions)
+    unchanged = workspace.ledger.data_timestamps([stretch(version.token) for version in versions.values() if version])
+    contents: dict[TableIdentifier, _Content] = {}
+    for name, version in versions.items():
+        last = latest.get(name, Latest())
+        times = (version.data_timestamp, unchanged.get(stretch(version.token))) if version else ()
+        fresh = latest_known(times, workspace.now())
+        number, timestamp = (version.number, version.data_timestamp) if version else (None, None)
+        contents[name] = _Content(number, timestamp, fresh, last.state, last.error)
+    return contents
 
 
 def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bool | None) -> TableStatus:

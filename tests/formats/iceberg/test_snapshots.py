@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from tests.support.benches.staging import NOON, Bench
 
 FEW = Retention(versions_to_keep=2, version_max_age=timedelta(days=1))
@@ -136,3 +139,19 @@ def test_nobody_knows_the_version_of_a_table_that_went_back_and_lost_what_came_a
     current = bench.table.current()
     assert current is not None
     assert (current.number, current.data_timestamp) == (0, None)
+
+
+@pytest.mark.parametrize("part", ["manifest list", "manifest"])
+@pytest.mark.parametrize("content", [b"", b"Obj\x01\x04\x16avro.schema", b"\x00" * 300], ids=["empty", "cut short", "zeros"])
+def test_a_damaged_file_of_the_metadata_names_the_table(bench: Bench, catalog: SqlCatalog, part: str, content: bytes) -> None:
+    bench.refresh({"1": [1]})
+    table = loaded(catalog)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    path = snapshot.manifest_list if part == "manifest list" else snapshot.manifests(table.io)[0].manifest_path
+    Path(path.removeprefix("file://")).write_bytes(content)
+    with pytest.raises(CatalogUnavailableError, match=r"Säle.1.*Rev|sales.revenue"):
+        bench.table.read()
+    with pytest.raises(CatalogUnavailableError, match=r"Säle.1.*Rev|sales.revenue"):
+        bench.table.count(WHOLE_TABLE)
+    assert bench.table.current() is not None

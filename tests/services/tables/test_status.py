@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import Engine
+from sqlalchemy.event import listen, remove
 
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
+from airflow_dynamic_tables.clients.stores import IcebergStore
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
@@ -21,9 +25,12 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.progress import SourcePosition, positions_of
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -154,6 +161,63 @@ def test_a_table_whose_extra_is_not_installed_hides_no_other_one(
     assert {name: str(problem) for name, problem in listed.problems.items()} == {
         "lake.sales.total": 'Not installed; run: pip install "airflow-dynamic-tables[delta]"'
     }
+
+
+def test_a_list_of_many_tables_asks_no_more_often_than_one_of_few(workspace: Workspace, definitions: Definitions) -> None:
+    """Versions are read from the tables, so that what other engines did is seen, but catalog and ledger are asked for all."""
+    statements: list[str] = []
+
+    def asked(count: int) -> int:
+        tables = {}
+        for number in range(count):
+            name = replace(NUMBERS, table=f"numbers_{number}")
+            tables[name] = replace(definitions.tables[NUMBERS], identifier=name)
+            create(workspace, tables[name])
+        refresh(workspace, Definitions(tables, definitions.sources), next(iter(tables)), MARCH + timedelta(days=count))
+        statements.clear()
+        listed = list_tables(workspace, tables)
+        assert (listed.problems, listed.tables[0].last_refresh, len(listed.tables)) == ({}, "SUCCEEDED", count)
+        return len(statements)
+
+    def count_statement(*event: object) -> None:
+        statements.append(str(event[2]))
+
+    listen(Engine, "before_cursor_execute", count_statement)
+    try:
+        assert asked(2) == asked(12)
+    finally:
+        remove(Engine, "before_cursor_execute", count_statement)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:100],
+        lambda _: b"",
+        lambda _: b"\xff\xfe{",
+        lambda _: b"[]",
+        lambda content: content.replace(b'"format-version":2', b'"format-version":"x"'),
+        lambda content: content.replace(b'"string"', b'"strange"').replace(b'"long"', b'"strange"'),
+    ],
+    ids=["cut short", "empty", "no text", "no table", "format", "type"],
+)
+def test_damaged_metadata_of_a_table_hide_no_other_table(
+    workspace: Workspace, clock: Clock, definitions: Definitions, damage: Callable[[bytes], bytes]
+) -> None:
+    clock.time = MARCH
+    refresh(workspace, definitions, NUMBERS)
+    refresh(workspace, definitions, TOTAL)
+    (store,) = (store for store in workspace.catalog("lake").stores() if isinstance(store, IcebergStore))
+    metadata = Path(store.tables.load_table((TOTAL.database, TOTAL.table)).metadata_location.removeprefix("file://"))
+    content = metadata.read_bytes()
+    metadata.write_bytes(damage(content))
+    assert metadata.read_bytes() != content
+    listed = list_tables(workspace, definitions.tables)
+    assert [(one.identifier, one.version) for one in listed.tables] == [("lake.sales.numbers", 1), ("lake.sales.total", 1)]
+    assert list(listed.problems) == ["lake.sales.total"]
+    assert "sales.total" in str(listed.problems["lake.sales.total"])
+    changes = {one.identifier: one.change for one in differences(workspace, definitions, list(definitions.tables.values()))}
+    assert (changes[TOTAL] is Change.UNKNOWN, changes[NUMBERS] is Change.UNKNOWN) == (True, False)
 
 
 def refused(table: TableIdentifier) -> Refresh:
