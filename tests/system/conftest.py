@@ -36,6 +36,7 @@ dynamic_tables:
     name: daily
     freshness: 1 day
     partitioned_by: [ds]
+    initial: latest
     options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
     query: SELECT ds, country, sum(amount) AS revenue FROM orders GROUP BY ds, country
   - <<: *daily

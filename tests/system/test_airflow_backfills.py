@@ -26,6 +26,7 @@ TABLE = """
   - name: {name}
     spark: {{conn_id: spark_stand_in}}
     partitioned_by: [ds]
+    initial: latest
     options: {{partition.fields.ds.date-formatter: yyyy-MM-dd}}
     query: SELECT x, ds FROM {name}_source WHERE reflect('java.lang.Thread', 'sleep', nap) IS NOT NULL
 """

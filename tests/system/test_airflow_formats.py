@@ -51,11 +51,13 @@ dynamic_tables:
   - name: bronze
     format: delta
     partitioned_by: [ds]
+    initial: latest
     options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
     query: SELECT id, amount, ds FROM orders
   - name: pg.SHOP.silver
     format: jdbc
     partitioned_by: [day]
+    initial: latest
     options: {partition.fields.day.date-formatter: yyyy-MM-dd}
     query: SELECT CAST(ds AS DATE) AS day, id, amount FROM lake.formats.bronze
     expectations: [{name: affordable, predicate: amount < 1000}]

@@ -45,8 +45,10 @@ def caught_up(workspace: Workspace, request: RefreshRequest, table: LakeTable, c
     :param current: the current version of the table.
     """
     asked_for = request.partitions is not None or request.full_refresh or request.batch is not None
-    if asked_for or not (request.catches_up or request.is_scheduled) or not request.table.formatters:
+    if asked_for or not request.table.formatters:
         return request
+    if not (request.catches_up or request.is_scheduled):
+        return replace(request, begins="it begins with this tick, which was asked for") if current is None else request
     fresh = _unbroken_until(workspace, table, current)
     if fresh is not None:
         return replace(_after(request, fresh, "it makes up for"), since=fresh)
@@ -123,7 +125,7 @@ def fresh_then(
         _check_still_fresh(workspace, request, current)
         return max(request.schedule_time, fresh or request.schedule_time)
     if fresh is None:
-        begins = current is None and request.partitions is None and request.table.initial is Initial.LATEST
+        begins = current is None and request.partitions is None
         return request.schedule_time if begins else None
     return _moved_on(workspace, request, fresh, partitions)
 

@@ -173,10 +173,18 @@ def test_a_new_table_begins_where_its_definition_says(bench: Bench, says: str, m
     assert bench.plans[-1].reason.endswith(reason)
 
 
-def test_a_user_who_names_a_time_on_a_new_table_gets_its_partitions_and_no_promise(bench: Bench) -> None:
+def test_a_table_that_a_user_begins_with_a_time_goes_on_from_there(bench: Bench) -> None:
     bench.put(hours(*range(6)))
-    assert bench.tick(at(3), catches_up=False).data_timestamp is None
+    assert bench.tick(at(3), catches_up=False).data_timestamp == at(3)
+    assert bench.plans[-1].reason.endswith("it begins with this tick, which was asked for")
     assert bench.rows() == hours(2)
+    assert bench.tick(at(5)).data_timestamp == at(5)
+    assert bench.rows() == hours(2, 3, 4)
+
+
+def test_a_table_that_a_user_begins_with_partitions_makes_no_promise_before_its_first_tick(bench: Bench) -> None:
+    bench.put(hours(*range(6)))
+    assert bench.tick(at(3), partitions=PartitionSet.of([{"ds": "2024-03-01-02"}])).data_timestamp is None
     assert bench.status().problem == "no scheduled refresh has made a version yet"
     assert bench.tick(at(5)).data_timestamp == at(5)
     assert bench.rows() == hours(2, 3, 4), "what the table has is not replaced, and nothing between is left out"
