@@ -123,7 +123,6 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
 
     def _submit_turn(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
         self._token = plan.token
-        self._hook = None  # it would submit what it submitted before
         py_files = self.py_files
         try:
             self._submit(context, workspace, plan)

@@ -462,7 +462,6 @@ def test_spark_gets_the_package_once_however_many_turns_a_task_has(home: Path) -
     (home / "spark/bin/spark-submit").write_text(f'#!/bin/sh\necho "$@" >> {home}/commands\necho refused\nexit 1\n')
     operator = operator_of(home, name="parent")
     for turn in range(2):
-        operator._hook = None
         run = context()
         run["ti"].id = f"turn-{turn}"
         with pytest.raises(AirflowException, match="code 1"):

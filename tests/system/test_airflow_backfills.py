@@ -58,6 +58,8 @@ def folder(stack: Stack) -> Path:
     until("DAGs", lambda: stack.get("/dags", dag_id_pattern=dag("%"))["total_entries"] == len(TABLES))
     for name in TABLES:
         stack.unpause(dag(name))
+        # Before the backfills: after them the schedule makes up for all days since then.
+        stack.until_state(dag(name), stack.first_run(dag(name)), "success")
     return folder
 
 

@@ -122,6 +122,7 @@ class RunsSpark(ShowsSpark):
         if self._runner is not None:
             self._runner.run(plan, job_environment(workspace, plan))
             return
+        self._hook = None  # of an earlier job of this task, which it would submit again
         # Once, however many turns this task has.
         self.py_files = ",".join(dict.fromkeys(filter(None, (str(application_zip()), *(self.py_files or "").split(",")))))
         self.application = str(application_file())
