@@ -177,7 +177,7 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     warm = subprocess.run([*refresh, "numbers", *options], env=environ, capture_output=True, text=True, check=False)
     assert warm.returncode == 0, warm.stderr
     assert json.loads(warm.stdout)["rows"] == 3
-    assert "On the Spark server of this machine" in warm.stderr
+    assert "Using the warm Spark server on this machine" in warm.stderr
 
     # What only spark-submit can be told is left to it; here that finds no Java.
     environ["JAVA_HOME"] = "/no/java"
