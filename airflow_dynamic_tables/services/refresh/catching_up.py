@@ -115,12 +115,12 @@ def fresh_then(
     """
     if request.is_one_off:
         return None
-    fresh = fresh_until(workspace, current)
     if has_watermark or not request.table.formatters:
         # Partitions named by hand make the table as a whole no fresher than it was found to be.
         return request.schedule_time if request.partitions is None else found_fresh(workspace, current)
     if partitions.is_whole:
         return request.schedule_time
+    fresh = fresh_until(workspace, current)
     if (request.catches_up or request.is_scheduled) and request.partitions is None:
         _check_still_fresh(workspace, request, current)
         return max(request.schedule_time, fresh or request.schedule_time)

@@ -196,8 +196,10 @@ def reconcile(workspace: Workspace, token: str) -> Version | None:
     :return: its version when its commit landed.
     """
     stage = workspace.ledger.get_stage(token)
-    version = staged_table(workspace, stage).outcome() if stage is not None else None
-    if stage is not None and version is not None and stage.state is not StageState.COMMITTED:
+    if stage is None:
+        return None
+    version = staged_table(workspace, stage).outcome()
+    if version is not None and stage.state is not StageState.COMMITTED:
         record_landed(workspace, token, version)
     return version
 
