@@ -78,7 +78,7 @@ CATALOG_TYPES: Mapping[str, CatalogType] = {
         formats=("iceberg", "delta"),
         stepwise=("parquet", "orc"),
     ),
-    "memory": CatalogType("memory:MemoryCatalog"),
+    "memory": CatalogType("sql.catalog:MemoryCatalog"),
     "hive": CatalogType(
         "hive.catalog:HiveCatalog",
         ("uri", "warehouse"),

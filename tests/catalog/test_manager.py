@@ -11,8 +11,7 @@ import pytest
 from airflow_dynamic_tables.catalog.base import Defaults
 from airflow_dynamic_tables.catalog.file import default_names, embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog, SqlCatalog
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import CatalogNotFoundError, CatalogUnavailableError, ConfigurationError, DefinitionError
 

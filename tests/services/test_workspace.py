@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.memory import MemoryCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
 from airflow_dynamic_tables.ledger.sql import SqlLedger

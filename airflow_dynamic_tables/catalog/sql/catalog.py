@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from shutil import rmtree
+from tempfile import gettempdir
 from typing import Self
+from uuid import uuid4
+from weakref import finalize
 
 from pyiceberg.catalog.sql import SqlCatalog as IcebergCatalog
 
@@ -91,6 +95,30 @@ class SqlCatalog(CatalogOfParts):
     def rename_database(self, database: str, new_name: str, *, ignore_if_not_exists: bool = False) -> None:
         """See :meth:`ReadableWritableCatalog.rename_database`; the files of its tables stay where they are."""
         self._databases.rename(database, new_name, ignore_if_not_exists=ignore_if_not_exists)
+
+
+class MemoryCatalog(SqlCatalog):
+    """A ``sql`` catalog in an SQLite database in memory, for tests and dry runs.
+
+    It lives as long as this object. The metadata of its Iceberg tables is in a temporary folder, and no rows are written there.
+    """
+
+    def __init__(self, name: str, default_database: str = DEFAULT_DATABASE) -> None:
+        folder = f"{gettempdir()}/dynamic-tables-{uuid4()}"
+        super().__init__(name, Database.in_memory(), f"file://{folder}", default_database)
+        finalize(self, rmtree, folder, ignore_errors=True)
+
+    @classmethod
+    def from_entry(cls, entry: CatalogEntry, defaults: Defaults) -> Self:  # noqa: ARG003 - it needs none
+        """See :meth:`ReadableCatalog.from_entry`."""
+        return cls(entry.name, entry.default_database or DEFAULT_DATABASE)
+
+    def close(self) -> None:
+        """Do nothing: a closed database in memory is gone."""
+
+    def stores(self) -> tuple[()]:  # type: ignore[override]  # a place less is what is meant
+        """See :meth:`ReadableCatalog.stores`: no table can be refreshed here."""
+        return ()
 
 
 def _absolute_url(url: str, base: Path) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sqlalchemy import URL, Connection, Engine, Table, column, event, inspect, select, table, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -66,6 +67,12 @@ class Database:
         self.is_sqlite = backend == "sqlite"
         self._private_files = private_files
         self._engine: Engine | None = None
+        self._kept: Connection | None = None
+
+    @classmethod
+    def in_memory(cls) -> Database:
+        """An SQLite database in the memory of this process, which lives as long as this object."""
+        return cls(f"sqlite:///file:/{uuid4()}?vfs=memdb&uri=true", private_files=False)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -96,6 +103,9 @@ class Database:
         """
         if self._engine is None:
             engine = self._raw_engine()
+            if self._url.query.get("vfs") == "memdb":
+                # The database lives as long as a connection is open, and the engine pools none.
+                self._kept = engine.connect()
             with engine.connect() as connection:
                 current = self._revision(connection)
             if current != _head():

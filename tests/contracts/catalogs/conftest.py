@@ -13,8 +13,7 @@ import pytest
 
 from airflow_dynamic_tables.catalog.hive.catalog import HiveCatalog
 from airflow_dynamic_tables.catalog.iceberg.catalog import IcebergCatalog
-from airflow_dynamic_tables.catalog.memory import MemoryCatalog
-from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
+from airflow_dynamic_tables.catalog.sql.catalog import MemoryCatalog, SqlCatalog
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDatabase, CatalogDynamicTable, CatalogTable, CatalogView
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.database.engine import Database
