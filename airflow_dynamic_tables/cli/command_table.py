@@ -86,6 +86,11 @@ COMMANDS: tuple[Command | Group, ...] = (
             SCHEDULE_TIME,
             PARTITION,
             Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            Argument(
+                ("--downstream",),
+                "then also refresh every table that reads it, directly or not, each once",
+                {"action": "store_true"},
+            ),
             FORCE,
             *AS_SOMEBODY_ELSE,
             MASTER,
@@ -93,7 +98,9 @@ COMMANDS: tuple[Command | Group, ...] = (
             OUTPUT,
         ),
         "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
-        "or a failure leaves the last version as it is.",
+        "or a failure leaves the last version as it is. With --downstream the tables that read it follow, parents first: for the "
+        "partitions that follow from those that were replaced, or, where their query does not say which, as refresh does it by "
+        "itself. The tables below one that fails are left, and the command exits with 1.",
     ),
     *CHANGING_COMMANDS,
     Command(

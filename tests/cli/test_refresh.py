@@ -66,8 +66,14 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project:
     assert "ROLLBACK" in dynamic_tables("history").out
     assert dynamic_tables("rollback", "daily_revenue", "--to", "3").code == 0
 
-    child = dynamic_tables("refresh", "total", "-o", "json")
-    assert json.loads(child.out)["sources"].keys() == {"lake.sales.daily_revenue"}
+    cascade = dynamic_tables("refresh", "daily_revenue", "--partition", "ds=2024-01-02", "--downstream", "-o", "json")
+    assert cascade.code == 0, cascade.err
+    assert [(step["table"], step["outcome"], step["version"]) for step in json.loads(cascade.out)] == [
+        ("lake.sales.daily_revenue", "REFRESHED", 6),
+        ("lake.sales.total", "REFRESHED", 1),
+    ]
+    child = json.loads(dynamic_tables("history", "total", "-o", "json").out)[0]
+    assert child["sources"].keys() == {"lake.sales.daily_revenue"}
     assert _rows(dynamic_tables, "total") == [{"revenue": 111}]
 
     older = dynamic_tables("refresh", "total", "--schedule-time", "2024-01-01 00:00:00")
@@ -75,9 +81,9 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project:
     assert older.err.splitlines()[-1].startswith("Skipped: lake.sales.total is already fresh up to ")
 
     history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
-    assert [entry["version"] for entry in history] == [5, 4, 3, 2, 1]
-    assert history[2]["partitions"] == [{"ds": "2024-01-01"}]
-    assert {"begin", "spark", "commit"} <= history[2]["seconds"].keys()
+    assert [entry["version"] for entry in history] == [6, 5, 4, 3, 2, 1]
+    assert history[3]["partitions"] == [{"ds": "2024-01-01"}]
+    assert {"begin", "spark", "commit"} <= history[3]["seconds"].keys()
 
 
 def test_a_failing_query_leaves_the_last_version(dynamic_tables: Run, project: Path) -> None:
@@ -132,6 +138,7 @@ def test_ctrl_c_aborts_the_stage(dynamic_tables: Run, project: Path) -> None:
         (["total", "--partition", "ds=2024-01-01"], 1, "the table is not partitioned"),
         (["total"], 1, "lake.sales.daily_revenue has no version yet"),
         (["daily_revenue", "--partition", "ds=2024-01-01", "--full-refresh"], 2, "exclude each other"),
+        (["daily_revenue", "--scheduled", "--downstream"], 2, "exclude each other"),
         (["daily_revenu"], 1, "did you mean lake.sales.daily_revenue?"),
     ],
 )

@@ -17,7 +17,8 @@ from airflow_dynamic_tables.services.deployments import applying
 from airflow_dynamic_tables.services.deployments.applying import Applied, Outcome
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, latest_schedule_time
+from airflow_dynamic_tables.services.refresh.cascading import whole_table_time
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _SHOWN = ("identifier", "change", "outcome", "version", "detail")
@@ -53,16 +54,12 @@ def apply(arguments: Namespace) -> int:
 
 
 def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) -> RefreshRequest:
-    """The refresh of the whole table, for its latest tick, or the later time that it is fresh up to."""
+    """The refresh of the complete table."""
     token = str(uuid4())
-    tick = latest_schedule_time(table, workspace.now())
-    current = workspace.table(table.identifier).current()
-    fresh = current.data_timestamp if current is not None else None
-    is_later = fresh is not None and tick < fresh <= workspace.now()
     return RefreshRequest(
         table=table,
         sources=defined.sources,
-        schedule_time=fresh if fresh is not None and is_later else tick,
+        schedule_time=whole_table_time(workspace, table),
         token=token,
         owner=owner_of("apply", token),
         full_refresh=True,

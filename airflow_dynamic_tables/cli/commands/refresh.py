@@ -20,14 +20,14 @@ from uuid import uuid4
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.cli.project import definitions
-from airflow_dynamic_tables.cli.running import OK, USAGE
+from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
@@ -35,6 +35,7 @@ from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
 from airflow_dynamic_tables.services.changing.failing import note_failure
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.refresh.cascading import CascadeOutcome, CascadeStep, cascade
 from airflow_dynamic_tables.services.refresh.requests import (
     RefreshRequest,
     Skipped,
@@ -49,16 +50,24 @@ from airflow_dynamic_tables.services.workspace import Workspace
 _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
+_CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 
 
 def refresh(arguments: Namespace) -> int:
     """Run one refresh and print what it made."""
-    if arguments.full_refresh and arguments.partitions:
-        print("--partition and --full-refresh exclude each other; give one of them.", file=sys.stderr)
-        return USAGE
+    for options, are_given in (
+        ("--partition and --full-refresh", arguments.partitions and arguments.full_refresh),
+        ("--downstream and --scheduled", arguments.downstream and arguments.scheduled),
+    ):
+        if are_given:
+            print(f"{options} exclude each other; give one of them.", file=sys.stderr)
+            return USAGE
+    defined, sound = definitions(arguments)
     with workspace_of(arguments) as workspace:
-        request = _request(arguments, workspace)
+        request = _request(arguments, workspace, defined)
+        if arguments.downstream:
+            return _refresh_downstream(arguments, workspace, defined, request, is_complete=sound)
         with _failure_counted(workspace, request):
             outcome = run_here(workspace, request, arguments)
         if isinstance(outcome, Skipped):
@@ -90,8 +99,36 @@ def _schedule_time(table: DynamicTable, asked: datetime | None, now: datetime) -
     return asked_time(asked, table, now) if asked is not None else latest_schedule_time(table, now)
 
 
-def _request(arguments: Namespace, workspace: Workspace) -> RefreshRequest:
-    defined, _ = definitions(arguments)
+def _refresh_downstream(
+    arguments: Namespace, workspace: Workspace, defined: Definitions, request: RefreshRequest, *, is_complete: bool
+) -> int:
+    """Refresh the table and all that reads it, and print what became of each.
+
+    :param is_complete: whether every definition was read; a broken one may declare a table that reads it, too.
+    """
+
+    def refresh_one(wanted: RefreshRequest, planned: Callable[[RefreshPlan], None]) -> Version | Skipped:
+        def work(spark: Callable[[RefreshPlan], None], on_lost: Callable[[], None]) -> Version | Skipped:
+            def submit(plan: RefreshPlan) -> None:
+                planned(plan)
+                spark(plan)
+
+            return run(workspace, wanted, submit, on_lost)
+
+        table = wanted.table
+        print(f"{table.identifier}:", file=sys.stderr)
+        return with_spark(workspace, table.identifier, table.spark, arguments, work)
+
+    steps: list[CascadeStep] = []
+    for step in cascade(workspace, defined, request, refresh_one):
+        if step.outcome is not CascadeOutcome.REFRESHED:
+            print(f"{step.table}: {step.outcome}: {step.detail}", file=sys.stderr)
+        steps.append(step)
+    output.listing(steps, arguments.output, _CASCADE)
+    return FAILED if not is_complete or any(step.ends_branch for step in steps) else OK
+
+
+def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -> RefreshRequest:
     table = named_table(defined, arguments.table)
     token = arguments.token or str(uuid4())
     return RefreshRequest(

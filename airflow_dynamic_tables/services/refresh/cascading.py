@@ -1,0 +1,205 @@
+"""Cascades: a refresh of a table, and then of every dynamic table that reads it, directly or not, each once, parents first.
+
+A table is refreshed for the partitions that follow from those that its parents replaced, as far as its query tells. Otherwise it
+is refreshed as a request of its own would do it. Below a table that was not refreshed, no table is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from uuid import NAMESPACE_URL, uuid5
+
+from airflow_dynamic_tables.core.circles import needed_first
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.partitioning import plain_keys
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.versions import Version
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.text import origins
+from airflow_dynamic_tables.exceptions import DynamicTableError
+from airflow_dynamic_tables.services.queries.views import inline_views
+from airflow_dynamic_tables.services.refresh.requests import (
+    RefreshRequest,
+    Skipped,
+    asked_time,
+    latest_schedule_time,
+    requested_partitions,
+)
+from airflow_dynamic_tables.services.tables.freshness import fresh_until
+from airflow_dynamic_tables.services.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+Refresh = Callable[[RefreshRequest, Callable[[RefreshPlan], None]], Version | Skipped]
+"""Runs one refresh to its end, and calls its second argument with every plan before the job of that."""
+
+
+class CascadeOutcome(StrEnum):
+    """What became of a table of a cascade."""
+
+    REFRESHED = "REFRESHED"
+    SKIPPED = "SKIPPED"
+    SUSPENDED = "SUSPENDED"
+    FAILED = "FAILED"
+    NOT_BEGUN = "NOT_BEGUN"
+    """A table that it reads was not refreshed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeStep:
+    """What became of one table: ``partitions`` were planned to be replaced, and ``detail`` says why these, or why nothing was."""
+
+    table: TableIdentifier
+    outcome: CascadeOutcome
+    detail: str
+    version: int | None = None
+    partitions: PartitionSet = NO_PARTITIONS
+
+    @property
+    def ends_branch(self) -> bool:
+        """Whether the tables that read it are not refreshed."""
+        return self.outcome not in (CascadeOutcome.REFRESHED, CascadeOutcome.SKIPPED)
+
+
+def cascade(workspace: Workspace, definitions: Definitions, first: RefreshRequest, refresh: Refresh) -> Iterator[CascadeStep]:
+    """Refresh a table and all that reads it; each step is given as soon as it is done.
+
+    :param definitions: where it and the tables that read it are declared.
+    :param first: the request for the table itself. The others have its owner, and are for its time if a user named one.
+    :raises CatalogError: when it is not known which tables read it, because a view of a catalog cannot be read.
+    """
+    tables = _below(workspace, definitions, first)
+    steps: dict[TableIdentifier, CascadeStep] = {}
+    for name, table in tables.items():
+        parents = [steps[parent] for parent in dict.fromkeys(table.upstream) if parent in steps]
+        step = _step(_Follower(workspace, definitions, first, table, parents), refresh)
+        log.info("%s: %s, %s.", name, step.outcome, step.detail)
+        steps[name] = step
+        yield step
+
+
+def whole_table_time(workspace: Workspace, table: DynamicTable) -> datetime:
+    """The schedule time for which a complete table can be replaced: its latest tick, or the later time that it is fresh up to."""
+    tick = latest_schedule_time(table, workspace.now())
+    fresh = fresh_until(workspace, workspace.table(table.identifier, table.format).current())
+    return max(tick, fresh) if fresh is not None else tick
+
+
+def following_partitions(table: DynamicTable, parent: DynamicTable, replaced: PartitionSet) -> PartitionSet | None:
+    """The partitions of a table whose rows may change when partitions of a table that it reads do.
+
+    :return: ``None`` when they are not known: a key is not a key of the parent as it is, or the parent has no partitions.
+    """
+    keys = plain_keys(table.partition_keys)
+    is_default = table.spark.conf.get("spark.sql.caseSensitive", "false").strip().lower() == "false"
+    if not keys or len(keys) < len(table.partition_keys) or not parent.partition_keys or not is_default:
+        return None
+    if replaced.is_whole:
+        return WHOLE_TABLE
+    theirs = {column.lower(): column for column in parent.partition_keys}
+    found = {key: origins(table.expanded_query, key).get(str(parent.identifier)) for key in keys}
+    columns = {key: theirs.get(origin.column.lower(), "") for key, origin in found.items() if origin and origin.is_itself}
+    if len(columns) < len(keys) or any(column not in spec for spec in replaced for column in columns.values()):
+        return None
+    return PartitionSet.of({key: spec[column] for key, column in columns.items()} for spec in replaced)
+
+
+def _below(workspace: Workspace, definitions: Definitions, first: RefreshRequest) -> dict[TableIdentifier, DynamicTable]:
+    """The table and all that reads it, each after those that it reads, with the views of catalogs written out."""
+    views = {name for name, source in definitions.sources.items() if source.is_view}
+    tables = {
+        name: inline_views(workspace, table, definitions.sources) if views & {*table.upstream} else table
+        for name, table in definitions.tables.items()
+    }
+    below = {first.table.identifier}
+    ordered = needed_first({name: sorted(tables.keys() & {*tables[name].upstream}) for name in sorted(tables)})
+    for name in ordered:
+        if below & {*tables[name].upstream}:
+            below.add(name)
+    return {name: tables[name] for name in ordered if name in below}
+
+
+def _step(follower: _Follower, refresh: Refresh) -> CascadeStep:
+    name = follower.table.identifier
+    if lost := [str(step.table) for step in follower.parents if step.ends_branch]:
+        why = f"{' and '.join(lost)} {'was' if len(lost) == 1 else 'were'} not refreshed"
+        return CascadeStep(name, CascadeOutcome.NOT_BEGUN, why)
+    replaced: list[PartitionSet] = []
+    try:
+        request, why = follower.request()
+        outcome = refresh(request, lambda plan: replaced.append(plan.partitions))
+    except DynamicTableError as error:
+        return CascadeStep(name, CascadeOutcome.FAILED, str(error))
+    if isinstance(outcome, Skipped):
+        is_suspended = outcome.reason.code is ReasonCode.SUSPENDED
+        return CascadeStep(name, CascadeOutcome.SUSPENDED if is_suspended else CascadeOutcome.SKIPPED, outcome.reason.text)
+    return CascadeStep(name, CascadeOutcome.REFRESHED, why, outcome.number, _union(replaced))
+
+
+@dataclass(frozen=True, slots=True)
+class _Follower:
+    """A table of a cascade, and what became of those that it reads."""
+
+    workspace: Workspace
+    definitions: Definitions
+    first: RefreshRequest
+    table: DynamicTable
+    parents: list[CascadeStep]
+
+    def request(self) -> tuple[RefreshRequest, str]:
+        """The request for it, and why it is for these partitions."""
+        if not self.parents:
+            return self.first, "asked for"
+        own = self._own()
+        if not own.table.partition_keys:
+            return replace(own, schedule_time=whole_table_time(self.workspace, own.table)), "it has no partitions"
+        if self.workspace.table(own.table.identifier, own.table.format).current() is None:
+            return own, "it had no version yet, so its own refresh was made"
+        following = {step.table: self._following(step) for step in self.parents}
+        known = _union(partitions for partitions in following.values() if partitions is not None)
+        if known.is_whole:
+            whole = replace(own, schedule_time=whole_table_time(self.workspace, own.table), full_refresh=True)
+            return whole, f"{_names(following)} was replaced as a whole"
+        unknown = {name: None for name, partitions in following.items() if partitions is None}
+        if not unknown:
+            return replace(own, partitions=known), f"the partitions that follow from {_names(following)}"
+        why = f"which partitions follow from {_names(unknown)} is not known, so its own refresh was made"
+        if known.is_empty:
+            return own, why
+        return replace(own, partitions=known.union(requested_partitions(own))), f"{why}, and those that follow from the others"
+
+    def _own(self) -> RefreshRequest:
+        """The request that a user would make for it, with the same options."""
+        first = self.first
+        table = self.definitions.tables[self.table.identifier]
+        now = self.workspace.now()
+        return RefreshRequest(
+            table=table,
+            sources=self.definitions.sources,
+            schedule_time=latest_schedule_time(table, now) if first.catches_up else asked_time(first.schedule_time, table, now),
+            token=str(uuid5(NAMESPACE_URL, f"{first.token}/{table.identifier}")),
+            owner=first.owner,
+            force=first.force,
+            catches_up=first.catches_up,
+        )
+
+    def _following(self, step: CascadeStep) -> PartitionSet | None:
+        if step.outcome is CascadeOutcome.SKIPPED:
+            return None
+        if self.first.full_refresh:
+            return WHOLE_TABLE
+        return following_partitions(self.table, self.definitions.tables[step.table], step.partitions)
+
+
+def _union(sets: Iterable[PartitionSet]) -> PartitionSet:
+    return PartitionSet.of(spec for partitions in sets for spec in partitions)
+
+
+def _names(tables: Mapping[TableIdentifier, object]) -> str:
+    return " and ".join(map(str, tables))
