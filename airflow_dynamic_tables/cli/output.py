@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import yaml
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +26,9 @@ _WIDE = 100_000
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 """Units of durations and their seconds."""
+
+_BETWEEN = "   "
+"""What stands between two columns."""
 
 _SHOWN = 4
 """How many items of a list a table cell shows."""
@@ -61,12 +66,26 @@ def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> N
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under the names of their columns."""
+    cells = [tuple(_cell(value) for value in row) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    console = _console()
+    if sum(widths) + len(_BETWEEN) * (len(widths) - 1) <= console.width and all(map(str.isprintable, chain(*cells))):
+        # Nothing has to be wrapped. Rich takes more than a millisecond for a row, and a listing may have thousands.
+        console.print(Text(_padded(columns, widths), style="bold"), soft_wrap=True)
+        print("─" * cell_len(_padded(columns, widths)))
+        print("\n".join(_padded(row, widths) for row in cells))
+        return
     printed = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
         printed.add_column(name, overflow="fold")
-    for row in rows:
-        printed.add_row(*(Text(_cell(value)) for value in row))
-    _print(printed)
+    for row in cells:
+        printed.add_row(*map(Text, row))
+    console.print(printed)
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Cells as one line, each as wide as its column."""
+    return _BETWEEN.join(cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
 
 
 def record(value: Any, form: str) -> None:
@@ -79,7 +98,7 @@ def record(value: Any, form: str) -> None:
     printed.add_column(overflow="fold")
     for name, item in items(value).items():
         printed.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
-    _print(printed)
+    _console().print(printed)
 
 
 def items(value: Any) -> Mapping[Any, Any]:
@@ -128,8 +147,8 @@ def _duration(value: timedelta) -> str:
     return sign + (" ".join(part for part in parts[:2] if part) or "0 s")
 
 
-def _print(printed: Table) -> None:
+def _console() -> Console:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDE
-    console.print(printed)
+    return console

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,13 +13,14 @@ from sqlalchemy import JSON, ColumnElement, FromClause, ScalarSelect, String, bi
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
     """The refresh of a table that began last, and the version that was made last; ``None`` where there is none.
 
-    ``token`` is that of the version, and ``action`` what made it.
+    ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` what made it.
     """
 
     state: str | None = None
@@ -28,6 +29,20 @@ class Latest:
     version: int | None = None
     data_timestamp: datetime | None = None
     action: str | None = None
+    snapshot: str | None = None
+    finished_at: datetime | None = None
+    sources: Mapping[str, str] | None = None
+
+    @property
+    def made(self) -> Version | None:
+        """The version, as far as the history has it."""
+        if self.token is None or self.version is None or self.finished_at is None:
+            return None
+        return Version(self.version, self.token, self.snapshot or "", self.data_timestamp, self.finished_at, self.sources or {})
+
+
+_LOOKED_AT = 200
+"""Refreshes of a table that are looked at for the number of a version: a snapshot of no version costs no look at all of them."""
 
 
 class KnowsTheLatest(ABC):
@@ -41,6 +56,13 @@ class KnowsTheLatest(ABC):
     def data_timestamps(self, tokens: Collection[str]) -> dict[str, datetime]:
         """Up to when the refreshes of these tokens hold, as far as they are known."""
 
+    @abstractmethod
+    def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """The numbers of versions, by the full name of a table and the format's id of its snapshot.
+
+        Only the latest refreshes of each table are looked at; what is not among them is left out.
+        """
+
 
 class SqlLatest(KnowsTheLatest):
     """That part in a SQL database: every table costs two looks into an index, however long its history is."""
@@ -52,7 +74,8 @@ class SqlLatest(KnowsTheLatest):
         listed = self._listed
         began, made = refreshes.alias("began"), refreshes.alias("made")
         has_version = (refreshes.c.state == "SUCCEEDED") & refreshes.c.version.is_not(None)
-        told = (listed.c.value, began.c.state, began.c.error, made.c.token, made.c.version, made.c.data_timestamp, made.c.action)
+        of_version = (made.c.token, made.c.version, made.c.data_timestamp, made.c.action)
+        told = (listed.c.value, began.c.state, began.c.error, *of_version, made.c.snapshot, made.c.finished_at, made.c.sources)
         newest = began.c.token == _newest(listed, true())
         newest_version = made.c.token == _newest(listed, has_version)
         query = select(*told).select_from(listed).join(began, newest).outerjoin(made, newest_version)
@@ -67,6 +90,28 @@ class SqlLatest(KnowsTheLatest):
         with self._database.transaction() as connection:
             rows = connection.execute(query.where(refreshes.c.data_timestamp.is_not(None)), {"listed": json.dumps([*tokens])})
             return {row.token: row.data_timestamp for row in rows}
+
+    def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """See :meth:`KnowsTheLatest.version_numbers`."""
+        listed = self._listed
+        table, snapshot = (self._part(listed, position) for position in (0, 1))
+        counted = refreshes.alias("counted")
+        latest = select(counted.c.started_at).where(counted.c.table_name == table).order_by(counted.c.started_at.desc())
+        oldest = latest.limit(1).offset(_LOOKED_AT - 1).correlate(listed).scalar_subquery()
+        is_it = (refreshes.c.table_name == table) & (refreshes.c.snapshot == snapshot) & refreshes.c.version.is_not(None)
+        versions = select(refreshes.c.version).where(
+            is_it, refreshes.c.started_at >= func.coalesce(oldest, refreshes.c.started_at)
+        )
+        number = versions.order_by(refreshes.c.started_at.desc()).limit(1).correlate(listed).scalar_subquery()
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(table, snapshot, number).select_from(listed), {"listed": json.dumps([*snapshots])})
+            return {(name, told): version for name, told, version in rows if version is not None}
+
+    def _part(self, listed: FromClause, position: int) -> ColumnElement[str]:
+        """A text of each row, where these are pairs of texts."""
+        if self._database.is_sqlite:
+            return func.json_extract(listed.c.value, f"$[{position}]", type_=String)
+        return cast(listed.c.value, JSON)[position].as_string()
 
     @property
     def _listed(self) -> FromClause:

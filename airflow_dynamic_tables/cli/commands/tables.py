@@ -40,12 +40,12 @@ from airflow_dynamic_tables.services.tables.status import TableDetails, TableSta
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
-_IF_ANY = ("missing", "problem")
+_IF_ANY = ("missing", "problem", "behind")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
 _HISTORY = ("started_at", "table", "action", "state", "schedule_time", "version", "rows", "seconds", "rows_per_second", "error")
-_SOURCES = ("source", "version", "partitions", "last_partition", "moved")
+_SOURCES = ("source", "version", "number", "number_now", "partitions", "last_partition", "moved")
 
 
 def list_tables(arguments: Namespace) -> int:
@@ -68,6 +68,7 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     shown = dict(output.items(table))
     state = shown.pop("job_state")
     shown.pop("freshness_seconds")
+    shown["behind"] = [str(parent) for parent in table.behind]
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
     return {**shown, "refreshing": REFRESHING[JobState(state)] if state else None, **lags}
 

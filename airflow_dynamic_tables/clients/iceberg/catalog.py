@@ -58,14 +58,21 @@ class LeanCatalog(SqlCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """See :meth:`SqlCatalog.load_table`."""
-        rows = self._read.rows
-        if rows is None:
+        if self._read.rows is None:
             return super().load_table(identifier)
-        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
-        row = rows.get((namespace, Catalog.table_name_from(identifier)))
+        row = self._row(identifier)
         if row is None:
-            raise NoSuchTableError(f"Table does not exist: {namespace}.{Catalog.table_name_from(identifier)}")
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(Catalog.identifier_to_tuple(identifier))}")
         return self._convert_orm_to_iceberg(row)
+
+    def known_metadata(self, identifier: str | Identifier) -> str | None:
+        """Where the metadata of a table are, within :meth:`reading_many`; ``None`` where the database has to be asked."""
+        row = self._row(identifier)
+        return row.metadata_location if row is not None else None
+
+    def _row(self, identifier: str | Identifier) -> IcebergTables | None:
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
+        return (self._read.rows or {}).get((namespace, Catalog.table_name_from(identifier)))
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         last = self._last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 
+from airflow_dynamic_tables.clients.files import read_text
+from airflow_dynamic_tables.clients.iceberg.catalog import LeanCatalog
 from airflow_dynamic_tables.clients.iceberg.content import data_files, has_delete_files, is_split, partition
 from airflow_dynamic_tables.clients.iceberg.damage import damage_named
 from airflow_dynamic_tables.clients.iceberg.keys import keys_of
@@ -37,6 +40,11 @@ from airflow_dynamic_tables.formats.iceberg.deletions.positions import LiveRows,
 LATEST = "dynamic-tables.latest"
 """Property of a table with what the summary of its latest version says."""
 
+_PLAIN_TYPE = re.compile(
+    r"boolean|int|long|float|double|date|time|timestamp|timestamptz|string|uuid|binary|decimal\(\d+, ?\d+\)|fixed\[\d+\]"
+)
+"""Types of columns that are no struct, list or map, as metadata spell them."""
+
 _DROPPED = "dynamic-tables.dropped-columns"
 """Property of a table with the columns that went when it was made anew, so that no file of it that is read has them."""
 
@@ -53,6 +61,30 @@ def load(store: IcebergStore, path: ObjectPath) -> Table | None:
         return None
     except OSError as error:
         raise CatalogUnavailableError(f"Cannot read the metadata of table {path} in catalog {store.catalog}: {error}") from error
+
+
+def glance(store: IcebergStore, path: ObjectPath) -> Version | None:
+    """The current version of one of many tables that are looked at, where its metadata file alone tells: one of our commits made
+    the current snapshot.
+
+    PyIceberg takes ten times as long for the file, and the time of its import.
+
+    :return: ``None`` where :func:`current` has to tell.
+    """
+    place = store.tables.known_metadata((path.database, path.name)) if isinstance(store.tables, LeanCatalog) else None
+    if place is None:
+        return None
+    try:
+        metadata = json.loads(read_text(place))
+        columns = next(one["fields"] for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
+        is_plain = metadata["format-version"] in (1, 2) and all(_PLAIN_TYPE.fullmatch(column["type"]) for column in columns)
+        latest = json.loads(metadata["properties"][LATEST])["snapshot"]
+        snapshot = next(one for one in metadata["snapshots"] if str(one["snapshot-id"]) == latest)
+        if not is_plain or snapshot["snapshot-id"] != metadata["current-snapshot-id"]:
+            return None
+        return version_of(snapshot["summary"], latest, snapshot["timestamp-ms"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError):
+        return None
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:

@@ -58,7 +58,7 @@ class IcebergTable(LakeTable):
     @names_damage
     def current(self) -> Version | None:
         """See :meth:`LakeTable.current`."""
-        return tables.current(tables.load(self._store, self._path))
+        return tables.glance(self._store, self._path) or tables.current(tables.load(self._store, self._path))
 
     @names_damage
     def layout(self) -> TableLayout | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
@@ -23,7 +24,15 @@ from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, 
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.latest import Latest
 from airflow_dynamic_tables.services.tables.freshness import latest_known, stretch
-from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
+from airflow_dynamic_tables.services.tables.progress import (
+    NewerParent,
+    Pace,
+    ReadVersions,
+    SourcePosition,
+    paces_of,
+    positions_of,
+    versions_read,
+)
 from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -40,7 +49,8 @@ class TableStatus:
     time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
     while the table has no version. ``missing_partitions`` counts the partitions of ticks that failed or never ran and should
     have been made up for, and ``missing`` names them. ``problem`` says why it is not known how fresh the table is.
-    ``suspended_because`` is why nothing refreshes it, as far as somebody said.
+    ``behind`` names the dynamic tables that have a newer version than its current one read. ``suspended_because`` is why nothing
+    refreshes it, as far as somebody said.
     """
 
     identifier: str
@@ -60,6 +70,7 @@ class TableStatus:
     missing_partitions: int
     missing: str | None
     problem: str | None
+    behind: tuple[NewerParent, ...]
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
@@ -111,9 +122,11 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
                         listing.problems[str(name)] = error
         except (CatalogError, ConfigurationError) as error:
             listing.problems[catalog_name] = error
+    now = workspace.now()  # one time for all, so that each schedule is computed once
+    contents = _contents(workspace, versions, _read(workspace, versions, versions), now)
     statuses = {
-        name: _status(seen[name], content, workspace, defined=name in definitions or others)
-        for name, content in _contents(workspace, versions).items()
+        name: _status(seen[name], content, workspace, now, defined=name in definitions or others)
+        for name, content in contents.items()
     }
     if hidden := dict.fromkeys(names - statuses.keys()):
         statuses |= zip(hidden, overview(workspace, hidden, definitions, complete=complete), strict=True)
@@ -138,11 +151,17 @@ def overview(
     now = workspace.now()
     latest = workspace.ledger.latest(entries)
     unchanged = workspace.ledger.data_timestamps([stretch(one.token) for one in latest.values() if one.token])
+    versions = {name: one.made for name, one in latest.items()}
+    read = {TableIdentifier.parse(source) for version in versions.values() if version for source in version.sources}
+    parents = {**latest, **workspace.ledger.latest(read - latest.keys())} if read - latest.keys() else latest
+    reads = _read(workspace, versions, {name: one.made for name, one in parents.items()})
+    behind = {name: read.newer(version) for name, read in reads.items() if (version := versions[name]) is not None}
     return [
         _status(
             _Seen(name, entry, definitions.get(name)),
-            _told(latest.get(name, Latest()), unchanged, now),
+            _told(latest.get(name, Latest()), unchanged, now)._replace(behind=behind.get(name, ())),
             workspace,
+            now,
             defined=name in definitions or others,
         )
         for name, entry in entries.items()
@@ -170,16 +189,47 @@ def show_table(
     table = workspace.table(identifier, entry.format)
     versions, current = table.versions(), table.current()
     refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
+    parents = _parents(workspace, current)
+    reads = _read(workspace, {identifier: current}, parents)
+    now = workspace.now()
+    contents = _contents(workspace, {identifier: current}, reads, now)
     return TableDetails(
-        status=_status(
-            _Seen(identifier, entry), _contents(workspace, {identifier: current})[identifier], workspace, defined=defined
-        ),
+        status=_status(_Seen(identifier, entry), contents[identifier], workspace, now, defined=defined),
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=refreshes,
         pace=paces_of(refreshes),
-        sources=positions_of(current, workspace.ledger.source_states(current.token), sources_now or {}) if current else (),
+        sources=_positions(workspace, current, sources_now or {}, reads[identifier]) if current is not None else (),
     )
+
+
+def _positions(
+    workspace: Workspace, current: Version, now: Mapping[str, SourceState], read: ReadVersions
+) -> tuple[SourcePosition, ...]:
+    return positions_of(current, workspace.ledger.source_states(current.token), now, read)
+
+
+def _parents(workspace: Workspace, version: Version | None) -> dict[TableIdentifier, Version | None]:
+    """The current versions of the dynamic tables that a version read, as far as they can be asked."""
+    parents: dict[TableIdentifier, Version | None] = {}
+    for name in map(TableIdentifier.parse, version.sources if version else ()):
+        with suppress(CatalogError, ConfigurationError):
+            entry = workspace.readable(name.catalog).get_table(name.path)
+            if isinstance(entry, CatalogDynamicTable):
+                parents[name] = workspace.table(name, entry.format).current()
+    return parents
+
+
+def _read(
+    workspace: Workspace,
+    versions: Mapping[TableIdentifier, Version | None],
+    current: Mapping[TableIdentifier, Version | None],
+) -> dict[TableIdentifier, ReadVersions]:
+    """Which versions of dynamic tables the current versions of tables read; of those that have one.
+
+    :param current: the current versions of all that they may have read.
+    """
+    return versions_read(workspace.ledger, versions, {str(name): version for name, version in current.items()})
 
 
 def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version: int | None = None) -> list[dict[str, Any]]:
@@ -242,6 +292,7 @@ class _Content(NamedTuple):
     fresh_until: datetime | None
     last_refresh: str | None
     last_error: str | None
+    behind: tuple[NewerParent, ...] = ()
 
 
 def _told(latest: Latest, unchanged: Mapping[str, datetime], now: datetime) -> _Content:
@@ -254,10 +305,16 @@ def _told(latest: Latest, unchanged: Mapping[str, datetime], now: datetime) -> _
     return _Content(latest.version, latest.data_timestamp, fresh, latest.state, latest.error)
 
 
-def _contents(workspace: Workspace, versions: Mapping[TableIdentifier, Version | None]) -> dict[TableIdentifier, _Content]:
+def _contents(
+    workspace: Workspace,
+    versions: Mapping[TableIdentifier, Version | None],
+    reads: Mapping[TableIdentifier, ReadVersions],
+    now: datetime,
+) -> dict[TableIdentifier, _Content]:
     """As the tables themselves are; the ledger is asked for all of them together.
 
     :param versions: their current ones.
+    :param reads: what these read.
     """
     latest = workspace.ledger.latest(versions)
     unchanged = workspace.ledger.data_timestamps([stretch(version.token) for version in versions.values() if version])
@@ -265,15 +322,15 @@ def _contents(workspace: Workspace, versions: Mapping[TableIdentifier, Version |
     for name, version in versions.items():
         last = latest.get(name, Latest())
         times = (version.data_timestamp, unchanged.get(stretch(version.token))) if version else ()
-        fresh = latest_known(times, workspace.now())
+        fresh = latest_known(times, now)
         number, timestamp = (version.number, version.data_timestamp) if version else (None, None)
-        contents[name] = _Content(number, timestamp, fresh, last.state, last.error)
+        behind = reads[name].newer(version) if version is not None else ()
+        contents[name] = _Content(number, timestamp, fresh, last.state, last.error, behind)
     return contents
 
 
-def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bool | None) -> TableStatus:
+def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime, *, defined: bool | None) -> TableStatus:
     said = _said(seen.definition, seen.registered)
-    now = workspace.now()
     registered = seen.registered
     fresh = content.fresh_until
     lag = now - fresh if fresh else None
@@ -298,6 +355,7 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bo
         missing_partitions=len(missing),
         missing=ranges(missing) if missing else None,
         problem=_problem(content),
+        behind=content.behind,
         last_refresh=content.last_refresh,
         last_error=content.last_error,
         workflow_id=said.workflow_id or seen.identifier.workflow_id,

@@ -626,11 +626,40 @@ def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
     ledger.record(replace(REFRESH, token="o1", table=OTHER, state=RefreshState.SKIPPED, version=None))
     unknown = TableIdentifier("lake", "sales", "unknown")
     assert ledger.latest([TABLE, OTHER, unknown]) == {
-        TABLE: Latest("FAILED", "no", "t1", 3, NOON, REFRESH.action),
+        TABLE: Latest("FAILED", "no", "t1", 3, NOON, REFRESH.action, made.snapshot, made.finished_at, dict(made.sources)),
         OTHER: Latest("SKIPPED", REFRESH.error),
     }
     assert ledger.latest([]) == {}
     assert ledger.data_timestamps(["t1", "t0", "nobody's"]) == {"t1": NOON, "t0": NOON}
+
+
+def test_the_numbers_of_versions_by_their_snapshots_are_one_question(ledger: SqlLedger) -> None:
+    for number, snapshot in ((2, "5"), (3, "6"), (4, "7")):
+        at = NOON + timedelta(hours=number)
+        ledger.record(replace(REFRESH, token=f"t{number}", version=number, snapshot=snapshot, started_at=at))
+    ledger.record(replace(REFRESH, token="o1", table=OTHER, version=9, snapshot="5"))
+    ledger.record(replace(REFRESH, token="failed", version=None, snapshot="8", started_at=NOON + timedelta(hours=8)))
+    asked = [
+        (str(TABLE), "5"),
+        (str(TABLE), "7"),
+        (str(OTHER), "5"),
+        (str(OTHER), "7"),
+        (str(TABLE), "8"),
+        ("no.such.table", "5"),
+    ]
+    assert ledger.version_numbers(asked) == {(str(TABLE), "5"): 2, (str(TABLE), "7"): 4, (str(OTHER), "5"): 9}
+    assert ledger.version_numbers([]) == {}
+
+
+def test_the_number_of_a_version_is_looked_for_among_the_latest(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_dynamic_tables.ledger.latest._LOOKED_AT", 2)
+    for number in (1, 2, 3):
+        at = NOON + timedelta(hours=number)
+        ledger.record(replace(REFRESH, token=f"t{number}", version=number, snapshot=f"s{number}", started_at=at))
+    assert ledger.version_numbers([(str(TABLE), f"s{number}") for number in (1, 2, 3)]) == {
+        (str(TABLE), "s2"): 2,
+        (str(TABLE), "s3"): 3,
+    }
 
 
 def test_state_outlives_the_connection(url: str) -> None:

@@ -31,8 +31,8 @@ from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.lifecycle import create
-from airflow_dynamic_tables.services.tables.progress import SourcePosition, positions_of
-from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, show_table
+from airflow_dynamic_tables.services.tables.progress import NewerParent, SourcePosition, positions_of, versions_read
+from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.ports import free_port
@@ -121,6 +121,49 @@ def test_a_table_that_is_refreshed_all_the_time_is_late_after_two_freshnesses(
         clock.time = MARCH + timedelta(seconds=seconds)
         (status,) = list_tables(workspace, always).tables
         assert (status.lag_seconds, status.allowed_lag_seconds, status.late) == (seconds, 172_800, late)
+
+
+def test_a_table_is_behind_a_parent_that_has_a_newer_version_than_it_read(
+    workspace: Workspace, clock: Clock, definitions: Definitions
+) -> None:
+    def behind() -> tuple[NewerParent, ...]:
+        """What the list says of the child, as do a look at it and the history alone."""
+        listed = {one.identifier: one for one in list_tables(workspace, definitions.tables).tables}
+        entry = workspace.dynamic_table(TOTAL)
+        (told,) = overview(workspace, {TOTAL: entry}, definitions.tables)
+        assert listed[str(NUMBERS)].behind == ()
+        assert listed[str(TOTAL)].behind == show_table(workspace, TOTAL).status.behind == told.behind
+        return told.behind
+
+    clock.time = MARCH
+    assert behind_nothing(workspace, definitions)
+    for name in (NUMBERS, TOTAL):
+        refresh(workspace, definitions, name)
+    assert behind() == ()
+    refresh(workspace, definitions, NUMBERS, MARCH + timedelta(hours=1))
+    assert behind() == (NewerParent("lake.sales.numbers", 2, 1),)
+    assert str(behind()[0]) == "lake.sales.numbers v2 is newer than the v1 that was read"
+    refresh(workspace, definitions, NUMBERS, MARCH + timedelta(hours=2))
+    assert behind() == (NewerParent("lake.sales.numbers", 3, 1),)
+    (position,) = show_table(workspace, TOTAL).sources
+    assert (position.source, position.number, position.number_now) == ("lake.sales.numbers", 1, 3)
+    refresh(workspace, definitions, TOTAL, MARCH + timedelta(hours=3))
+    assert behind() == ()
+
+
+def behind_nothing(workspace: Workspace, definitions: Definitions) -> bool:
+    """Whether no table is behind, while none has a version."""
+    return all(one.behind == () for one in list_tables(workspace, definitions.tables).tables)
+
+
+def test_where_no_version_of_a_parent_was_read_the_times_tell_whether_it_is_newer(workspace: Workspace) -> None:
+    """A compaction, or another engine, made the snapshot that was read."""
+    child = Version(1, "t", "s", MARCH, MARCH, {"lake.sales.numbers": "compacted"})
+    for committed, expected in ((-1, ()), (1, (NewerParent("lake.sales.numbers", 4, None),))):
+        parent = Version(4, "p", "s4", MARCH, MARCH + timedelta(minutes=committed))
+        read = versions_read(workspace.ledger, {TOTAL: child}, {"lake.sales.numbers": parent})[TOTAL]
+        assert read.newer(child) == expected
+    assert str(NewerParent("lake.sales.numbers", 4, None)) == "lake.sales.numbers v4 is newer than what was read"
 
 
 def test_a_catalog_that_is_down_hides_no_table(
@@ -212,11 +255,12 @@ def test_damaged_metadata_of_a_table_hide_no_other_table(
     content = metadata.read_bytes()
     metadata.write_bytes(damage(content))
     assert metadata.read_bytes() != content
-    listed = list_tables(workspace, definitions.tables)
+    with open_workspace(workspace.settings, clock) as opened:  # another process, which has not read the file before
+        listed = list_tables(opened, definitions.tables)
+        changes = {one.identifier: one.change for one in differences(opened, definitions, list(definitions.tables.values()))}
     assert [(one.identifier, one.version) for one in listed.tables] == [("lake.sales.numbers", 1), ("lake.sales.total", 1)]
     assert list(listed.problems) == ["lake.sales.total"]
     assert "sales.total" in str(listed.problems["lake.sales.total"])
-    changes = {one.identifier: one.change for one in differences(workspace, definitions, list(definitions.tables.values()))}
     assert (changes[TOTAL] is Change.UNKNOWN, changes[NUMBERS] is Change.UNKNOWN) == (True, False)
 
 
