@@ -41,13 +41,12 @@ from airflow_dynamic_tables.operators.decide import DecideOperator
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.maintenance import SweepOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS, OF_TABLE, of_group
+from airflow_dynamic_tables.schedulers.base import DAG_TAG
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet, warnings
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.task_group import put_in_order, refresh_task
 
 MAINTENANCE_DAG = "dynamic_tables__maintenance"
-
-TAG = "dynamic-table"
 
 START_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 """Fixed, so that a DAG serializes the same every time, and early, so that a backfill may reach back as far as the data do."""
@@ -225,7 +224,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
         # The dates of tasks would hold beside those of the DAG.
         default_args={**default_args_of(finest), **given},
         catchup=False,
-        tags=[TAG, *dict.fromkeys(tags)],
+        tags=[DAG_TAG, *dict.fromkeys(tags)],
         auto_register=False,
         deadline=deadlines_of(finest),
         **settings,
@@ -280,7 +279,7 @@ def build_maintenance_dag(access: Access) -> DAG:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        tags=[TAG],
+        tags=[DAG_TAG],
         auto_register=False,
         default_args=dict(access.default_args),
     )

@@ -51,10 +51,22 @@ _GLANCE: dict[str, Any] = {
     "missingPartitions": 0,
     "missing": None,
     "problem": None,
+    "behind": [{"table": "lake.sales.orders", "version": 3, "read": 2}],
     "lastRefresh": "SUCCEEDED",
     "lastError": None,
     "workflowId": "dynamic_table__lake__sales__daily_revenue",
+    "dagPaused": False,
 }
+
+
+class NewerParentAnswer(Answer):
+    """A dynamic table that has a newer version than the one that a table read."""
+
+    model_config = examples({"table": "lake.sales.orders", "version": 3, "read": 2})
+
+    table: str
+    version: int
+    read: int | None = Field(description="The number of the version that was read; null: it is not known.")
 
 
 class TableGlance(Answer):
@@ -79,9 +91,15 @@ class TableGlance(Answer):
     missing_partitions: int = Field(description="How many partitions of ticks that failed or never ran it lacks.")
     missing: str | None = Field(description="Which ones: the first and the last, or a few.")
     problem: str | None = Field(description="Why it is not known how fresh it is.")
+    behind: list[NewerParentAnswer] = Field(
+        description="The dynamic tables that have a newer version than its current one read; only those that the caller may see."
+    )
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
+    dag_paused: bool | None = Field(
+        default=None, description="Whether its DAG is paused; null: Airflow was not asked, as for lists, or does not say."
+    )
 
 
 class TablePage(Answer):

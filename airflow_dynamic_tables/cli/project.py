@@ -45,14 +45,18 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
     return defined, not mistakes
 
 
-def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
-    """Whether the definitions have a table; ``None`` when nobody knows: there are none here, or some have mistakes."""
+def definitions_if_any(arguments: Namespace) -> tuple[Definitions, bool]:
+    """As :func:`definitions`, without printing mistakes; without definitions nothing is defined, and that is not all."""
     if find_definitions(arguments) is None:
-        return None
+        return Definitions(), False
     defined, mistakes = project_of(arguments).load()
-    if name in defined.tables:
-        return True
-    return None if mistakes else False
+    return defined, not mistakes
+
+
+def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
+    """Whether the definitions have a table; ``None`` when it is not known: there are none here, or some have mistakes."""
+    defined, is_complete = definitions_if_any(arguments)
+    return name in defined.tables or (False if is_complete else None)
 
 
 def named_tables(defined: Definitions, names: Sequence[str]) -> list[DynamicTable]:

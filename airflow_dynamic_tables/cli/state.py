@@ -9,13 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_dynamic_tables.cli.project import find_definitions
+from airflow_dynamic_tables.clients.connections import Connections
+from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
 def workspace_of(arguments: Namespace) -> Workspace:
-    """Ledger and catalogs, to be used as a context manager."""
-    return open_workspace(settings_of(arguments))
+    """Ledger and catalogs, to be used as a context manager.
+
+    When Airflow runs the command, that brings ``installed_schedulers``, which know this Airflow without a connection.
+    """
+    workspace = open_workspace(settings_of(arguments))
+    schedulers: Callable[[str, Connections], WorkflowScheduler] | None = getattr(arguments, "installed_schedulers", None)
+    return replace(workspace, schedulers=schedulers) if schedulers is not None else workspace
 
 
 def settings_of(arguments: Namespace) -> Settings:

@@ -111,7 +111,8 @@ class SqlLatest(KnowsTheLatest):
         """A text of each row, where these are pairs of texts."""
         if self._database.is_sqlite:
             return func.json_extract(listed.c.value, f"$[{position}]", type_=String)
-        return cast(listed.c.value, JSON)[position].as_string()
+        text: ColumnElement[str] = cast(listed.c.value, JSON)[position].as_string()
+        return text
 
     @property
     def _listed(self) -> FromClause:

@@ -14,7 +14,9 @@ from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 if TYPE_CHECKING:
+    from airflow_dynamic_tables.clients.connections import Connections
     from airflow_dynamic_tables.core.schedule.freshness import Freshness
+    from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
     from airflow_dynamic_tables.services.settings import Settings
 
 
@@ -65,6 +67,7 @@ def _runner(function: str) -> Callable[[Any], None]:
         arguments.installed_settings = _settings_of_the_dags
         arguments.installed_threshold = _threshold_of_the_dags
         arguments.installed_servers = _leads_to_server
+        arguments.installed_schedulers = _open_scheduler
         # As Airflow's own commands do it: otherwise connections in Airflow's database are not found.
         with variables_set({"_AIRFLOW_PROCESS_CONTEXT": "server"}):
             code = execute(getattr(arguments, "function", None) or function, arguments)
@@ -89,6 +92,13 @@ def _leads_to_server(conn_id: str) -> bool:
 
     with redirect_stdout(sys.stderr):
         return leads_to_server(conn_id)
+
+
+def _open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
+    """A scheduler of workflows; this Airflow is asked by its metadata database."""
+    from airflow_dynamic_tables.plugins.metadata import open_here
+
+    return open_here(name, connections)
 
 
 def _threshold_of_the_dags() -> Freshness:

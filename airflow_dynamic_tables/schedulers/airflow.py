@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Collection
+from typing import Protocol, Self
 
 from airflow_dynamic_tables.clients.connections import Connections
-from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi
+from airflow_dynamic_tables.schedulers.airflow_api import AirflowApi, Dag
 from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.http import address_of
 
 CONNECTION = "dynamic_tables_airflow"
 """The connection by which Airflow's REST API is reached."""
+
+
+_FEW = 5
+"""DAGs up to which each is asked for by itself."""
+
+
+class Airflow(Protocol):
+    """What is asked of an Airflow, see :class:`~airflow_dynamic_tables.schedulers.airflow_api.AirflowApi`."""
+
+    @property
+    def url(self) -> str: ...
+
+    def dag(self, dag_id: str) -> Dag | None: ...
+
+    def dags(self) -> list[Dag]: ...
+
+    def set_paused(self, dag_id: str, is_paused: bool) -> None: ...
+
+    def refreshes(self, dag_id: str) -> int: ...
+
+    def delete(self, dag_id: str) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class AirflowScheduler(WorkflowScheduler):
@@ -19,7 +43,7 @@ class AirflowScheduler(WorkflowScheduler):
     A DAG that refreshes other tables, too, is neither paused nor unpaused: a refresh of the suspended one does nothing there.
     """
 
-    def __init__(self, api: AirflowApi) -> None:
+    def __init__(self, api: Airflow) -> None:
         self._api = api
 
     @classmethod
@@ -57,6 +81,11 @@ class AirflowScheduler(WorkflowScheduler):
             return Outcome(handler, f"The DAG {dag_id} stays: it refreshes {_tables(others)} more.")
         self._api.delete(dag_id)
         return Outcome(handler, f"Airflow has forgotten the DAG {dag_id} and its runs.")
+
+    def paused(self, workflow_ids: Collection[str]) -> dict[str, bool]:
+        """See :meth:`WorkflowScheduler.paused`."""
+        asked = map(self._api.dag, workflow_ids) if len(workflow_ids) <= _FEW else self._api.dags()
+        return {dag.dag_id: dag.is_paused for dag in asked if dag is not None and dag.dag_id in workflow_ids}
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -10,10 +10,15 @@ from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.connections import Connection
 from airflow_dynamic_tables.exceptions import WorkflowNotFoundError
+from airflow_dynamic_tables.schedulers.base import DAG_TAG
 from airflow_dynamic_tables.schedulers.http import Address, Answer, BaseTransport, HttpServer
 
-_REFRESHES = ("DynamicTableRefreshOperator", "ContinuousRefreshOperator")
+REFRESHES = ("DynamicTableRefreshOperator", "ContinuousRefreshOperator")
 """Operators of tasks that refresh a table."""
+
+
+_PAGE = 100
+"""DAGs that one answer lists; Airflow gives no more by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,19 @@ class AirflowApi:
             return None
         return self._read_dag(self._server.expect(answer, f"show the DAG {dag_id}"))
 
+    def dags(self) -> list[Dag]:
+        """All DAGs that are made of definitions."""
+        found: list[Dag] = []
+        while True:
+            query = {"tags": DAG_TAG, "exclude_stale": "false", "limit": str(_PAGE), "offset": str(len(found))}
+            body = self._server.expect(self._ask("GET", "/dags", query), "list the DAGs of dynamic tables")
+            page = body.get("dags") if isinstance(body, Mapping) else None
+            if not isinstance(page, list):
+                raise self._server.misunderstood("which DAGs there are")
+            found += map(self._read_dag, page)
+            if not page or len(found) >= int(body.get("total_entries") or 0):
+                return found
+
     def set_paused(self, dag_id: str, is_paused: bool) -> None:
         """Pause a DAG, or unpause it.
 
@@ -84,7 +102,7 @@ class AirflowApi:
         tasks = body.get("tasks") if isinstance(body, Mapping) else None
         if not isinstance(tasks, list):
             raise self._server.misunderstood(f"what the tasks of the DAG {dag_id} are")
-        return sum(isinstance(task, Mapping) and task.get("operator_name") in _REFRESHES for task in tasks)
+        return sum(isinstance(task, Mapping) and task.get("operator_name") in REFRESHES for task in tasks)
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any], run_id: str | None = None) -> DagRun:
         """Begin a run of a DAG, as by hand.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,10 @@ Handler = Mapping[str, str]
 
 It has ``schedulerType``, ``endpoint`` and ``workflowId``; what else is in it is the scheduler's own affair. Never a secret.
 """
+
+
+DAG_TAG = "dynamic-table"
+"""Tag of all DAGs in Airflow that are made of definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,10 @@ class WorkflowScheduler(ABC):
     @abstractmethod
     def delete(self, handler: Handler) -> Outcome:
         """Take a workflow away; nothing happens to one that is gone."""
+
+    def paused(self, workflow_ids: Collection[str]) -> Mapping[str, bool]:  # noqa: ARG002
+        """Whether each of these workflows is paused; without those that do not exist, and empty where a scheduler cannot tell."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:

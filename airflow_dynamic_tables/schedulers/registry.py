@@ -16,11 +16,13 @@ ENTRY_POINTS = "airflow_dynamic_tables.schedulers"
 
 DEFAULT_SCHEDULER = "airflow"
 
+_HERE = "airflow_dynamic_tables.schedulers"
+
 _OURS = {
-    "airflow": "airflow_dynamic_tables.schedulers.airflow:AirflowScheduler",
-    "dolphinscheduler": "airflow_dynamic_tables.schedulers.dolphinscheduler.scheduler:DolphinScheduler",
+    "airflow": ("dynamic_tables_airflow", f"{_HERE}.airflow:AirflowScheduler"),
+    "dolphinscheduler": ("dynamic_tables_dolphinscheduler", f"{_HERE}.dolphinscheduler.scheduler:DolphinScheduler"),
 }
-"""Each is imported when it is first used, for a client of HTTP takes long to import."""
+"""The connection of each, without which it is not imported, because a client of HTTP takes long to import."""
 
 
 def open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
@@ -28,6 +30,8 @@ def open_scheduler(name: str, connections: Connections) -> WorkflowScheduler:
 
     :raises ConfigurationError: when there is none, when two packages bring it, or when its connection is missing or wrong.
     """
+    if name in _OURS:
+        connections(_OURS[name][0])
     return _class_of(name).from_connections(connections)
 
 
@@ -38,7 +42,7 @@ def known_schedulers() -> tuple[str, ...]:
 
 def _class_of(name: str) -> type[WorkflowScheduler]:
     if name in _OURS:
-        module, _, class_name = _OURS[name].partition(":")
+        module, _, class_name = _OURS[name][1].partition(":")
         return cast(type[WorkflowScheduler], getattr(import_module(module), class_name))
     brought = [entry for entry in entry_points(group=ENTRY_POINTS) if entry.name == name]
     if not brought:

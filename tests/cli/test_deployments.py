@@ -12,6 +12,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from tests.cli.conftest import Run
 from tests.support.pyarrow_job import write_numbers
+from tests.support.schedulers.airflow import stand_in
 
 YAML = """
 defaults: {{catalog: lake, database: sales, freshness: 1 hour}}
@@ -89,3 +90,28 @@ def test_a_mistake_hides_no_table_and_ends_with_one(file: Path, dynamic_tables: 
     assert "broken.yaml:1:" in told.err
     assert [one["change"] for one in json.loads(told.out)] == ["UNCHANGED", "UNCHANGED"]
     assert dynamic_tables("diff", "numbers").code == 0
+
+
+@pytest.mark.usefixtures("file")
+def test_a_paused_dag_is_named_until_it_is_unpaused(dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = "dynamic_table__lake__sales__numbers"
+    with stand_in() as airflow:
+        airflow.add(numbers, "DynamicTableRefreshOperator", is_paused=True)
+        said = f"The DAG {numbers} is paused: no schedule refreshes lake.sales.numbers. airflow dags unpause {numbers}\n"
+        assert said not in dynamic_tables("diff").err, "nobody can tell"
+        assert "dag paused" not in dynamic_tables("list").out
+        connection = {"conn_type": "http", "host": airflow.server.url, "login": "me", "password": "s3cr3t-word"}
+        monkeypatch.setenv("AIRFLOW_CONN_DYNAMIC_TABLES_AIRFLOW", json.dumps(connection))
+        for command in ("diff", "apply"):
+            assert said in dynamic_tables(command).err
+        assert "dag paused" in dynamic_tables("list").out
+        (listed,) = [one for one in json.loads(dynamic_tables("list", "-o", "json").out) if one["workflow_id"] == numbers]
+        assert listed["dag_paused"] is True
+        assert f"waits for its first refresh, but the DAG {numbers} is paused" in dynamic_tables("show", "numbers").out
+        dynamic_tables("suspend", "numbers")
+        assert said not in dynamic_tables("diff").err, "it is paused because the table is suspended"
+        dynamic_tables("resume", "numbers")
+        assert said not in dynamic_tables("diff").err
+        assert "dag paused" not in dynamic_tables("list").out
+        shown = dynamic_tables("show", "numbers").out.splitlines()
+        assert [line.split() for line in shown if line.startswith("dag paused")] == [["dag", "paused", "no"]]

@@ -53,3 +53,14 @@ def test_deleting_takes_the_record_of_the_dag_away(airflow: StandIn) -> None:
     with _scheduler(airflow) as scheduler:
         assert scheduler.delete(HANDLER).told == "Airflow has forgotten the DAG d and its runs."
         assert scheduler.delete(HANDLER).told == "Airflow has no DAG d."
+
+
+def test_which_dags_are_paused_is_one_question_for_each_hundred(airflow: StandIn) -> None:
+    for number in range(250):
+        airflow.add(f"d{number}", REFRESH, is_paused=number % 100 == 0)
+    with _scheduler(airflow) as scheduler:
+        assert scheduler.paused({"d0", "d1", "none"}) == {"d0": True, "d1": False}
+        airflow.server.requests.clear()
+        paused = scheduler.paused({f"d{number}" for number in range(1, 300)})
+    assert (len(paused), [dag_id for dag_id, is_paused in sorted(paused.items()) if is_paused]) == (249, ["d100", "d200"])
+    assert airflow.server.operations == ["get_dags"] * 3

@@ -155,11 +155,13 @@ def _misfits(
 
 
 def _text_misfits(description: Mapping[str, Any], schema: Mapping[str, Any], text: str, name: str) -> list[str]:
-    """What is wrong with a value that is sent as text: a number is written out, and a string may hold JSON of its own."""
+    """What is wrong with a value that is sent as text: numbers and booleans are written out, and a string may hold JSON."""
     schema = _resolved(description, schema)
     if "contentSchema" in schema:
         return _misfits_of(description, schema["contentSchema"], json.loads(text), name)
     value: Any = int(text) if schema.get("type") == "integer" and re.fullmatch(r"-?\d+", text) else text
+    if schema.get("type") == "boolean" and text in ("true", "false"):
+        value = text == "true"
     if schema.get("type") == "array" or any(item.get("type") == "array" for item in schema.get("anyOf", [])):
         value = [text]
     return _misfits_of(description, schema, value, name)

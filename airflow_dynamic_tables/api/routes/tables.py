@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import ConfigurationError, InvalidFieldError
 from airflow_dynamic_tables.services.refresh.preview import preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.tables.status import overview, show_table
+from airflow_dynamic_tables.services.tables.status import TableStatus, overview, show_table
 
 router = APIRouter()
 
@@ -47,7 +47,15 @@ def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
     entries = {table.identifier: table.entry for table in shown}
     glances = overview(desk.workspace, entries, declared.definitions.tables, complete=declared.is_complete)
     following = str(shown[-1].identifier) if len(page) > asked.limit else None
-    return TablePage(tables=[TableGlance.model_validate(glance) for glance in glances], next=following)
+    return TablePage(tables=[TableGlance.model_validate(glance) for glance in _seen(desk, glances)], next=following)
+
+
+def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
+    """Tables at a glance, without the parents that the caller may not look at."""
+    parents = sorted({parent.table for glance in glances for parent in glance.behind})
+    known = [desk.known(TableIdentifier.parse(parent)) for parent in parents]
+    readable = {str(table.identifier) for table in desk.readable(known)}
+    return [replace(glance, behind=tuple(one for one in glance.behind if one.table in readable)) for glance in glances]
 
 
 def _fits(table: KnownTable, asked: TableFilter) -> bool:
@@ -69,9 +77,10 @@ def one_table(desk: AtDesk, table: Name) -> TableAnswer:
     others = False if desk.gateway.declared.all().is_complete else None
     details = show_table(desk.workspace, known.identifier, 1, defined=known.definition is not None or others)
     entry = known.entry
+    (glance,) = _seen(desk, [details.status])
     return TableAnswer.model_validate(
         {
-            **asdict(details.status),
+            **asdict(glance),
             "comment": entry.comment,
             "columns": [ColumnAnswer.model_validate(column, from_attributes=True) for column in entry.columns],
             "partition_keys": list(entry.partition_keys),

@@ -7,6 +7,7 @@ from argparse import Namespace
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.commands.deployments import say_paused
 from airflow_dynamic_tables.cli.commands.refresh import owner_of, run_here
 from airflow_dynamic_tables.cli.project import definitions, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
@@ -45,6 +46,7 @@ def apply(arguments: Namespace) -> int:
             for one in found
             if one.change is not Change.REMOVED
         ]
+        say_paused(workspace, named or defined.tables.values())
     _print(done, arguments.output)
     for one in found:
         if one.change is Change.REMOVED:

@@ -13,12 +13,17 @@ from airflow_dynamic_tables.cli.project import definitions, find_definitions, id
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.printing.declaring import hidden_settings
 from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
 from airflow_dynamic_tables.definitions.printing.yaml_text import yaml_of
+from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.exporting import definition_of, deployed_table, deployed_tables
 from airflow_dynamic_tables.services.deployments.values import Change, Difference, Touched
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+from airflow_dynamic_tables.services.tables.workflows import paused_workflows
+from airflow_dynamic_tables.services.workspace import Workspace
 
 _COLUMNS = ("table", "change", "rows", "bytes", "partitions", "downstream")
 _NO_TEXT = ("query", "original_query", "expanded_query", "resolved.query")
@@ -31,6 +36,7 @@ def diff(arguments: Namespace) -> int:
     named = named_tables(defined, arguments.tables) if arguments.tables else None
     with workspace_of(arguments) as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
+        say_paused(workspace, named or defined.tables.values())
     show(found, arguments.output)
     is_wrong = not (sound or arguments.tables) or any(one.claimed or one.change is Change.UNKNOWN for one in found)
     differs = arguments.exit_code and any(one.change is not Change.UNCHANGED for one in found)
@@ -55,6 +61,14 @@ def export(arguments: Namespace) -> int:
 def _declared(arguments: Namespace) -> Iterable[TableIdentifier]:
     """The tables of the definitions, if there are any here: they name catalogs that no file names."""
     return definitions(arguments)[0].tables if find_definitions(arguments) is not None else ()
+
+
+def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
+    """Say on stderr which tables have a DAG that is paused though they are not suspended, where Airflow can be asked."""
+    by_dag = {table.workflow_id: table.identifier for table in tables if table.scheduler in (None, DEFAULT_SCHEDULER)}
+    for dag, paused in sorted(paused_workflows(workspace, by_dag.keys()).items()):
+        if paused and not why_suspended(workspace, by_dag[dag]):
+            print(f"The DAG {dag} is paused: no schedule refreshes {by_dag[dag]}. airflow dags unpause {dag}", file=sys.stderr)
 
 
 def show(found: Sequence[Difference], form: str) -> None:

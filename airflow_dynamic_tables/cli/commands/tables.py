@@ -14,7 +14,7 @@ from uuid import uuid4
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.commands.changing import REFRESHING
-from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
+from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -34,13 +34,14 @@ from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.lifecycle import adopt
-from airflow_dynamic_tables.services.tables.progress import pace_of
+from airflow_dynamic_tables.services.tables.progress import Reader, pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
-_IF_ANY = ("missing", "problem", "behind")
+_IF_ANY = ("missing", "problem", "behind", "dag_paused")
+_READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""
@@ -70,7 +71,10 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     shown.pop("freshness_seconds")
     shown["behind"] = [str(parent) for parent in table.behind]
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
-    return {**shown, "refreshing": REFRESHING[JobState(state)] if state else None, **lags}
+    refreshing = REFRESHING[JobState(state)] if state else None
+    if table.dag_paused and state != JobState.SUSPENDED:
+        refreshing = f"{refreshing or 'declared'}, but the DAG {table.workflow_id} is paused"
+    return {**shown, "refreshing": refreshing, **lags}
 
 
 def _duration(seconds: int | None) -> timedelta | None:
@@ -83,21 +87,23 @@ def show_table(arguments: Namespace) -> int:
     with workspace_of(arguments) as workspace:
         try:
             now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
-            defined = is_defined(arguments, name)
-            details = status.show_table(workspace, name, arguments.limit, defined=defined, sources_now=now)
+            defined, is_complete = definitions_if_any(arguments)
+            is_there = name in defined.tables or (False if is_complete else None)
+            details = status.show_table(workspace, name, arguments.limit, defined=is_there, sources_now=now)
         except TableNotFoundError as error:
             hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
             raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
         stream = stream_progress(workspace, name)
+        readers = status.readers_of(workspace, name, defined.downstream(name))
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
         rows = status.sample(workspace, name, wanted, arguments.version) if wanted else []
     if arguments.output == "table":
-        _print_table(details, rows)
+        _print_table(details, readers, rows)
         if stream is not None:
             print("\nstream:")
             output.record(stream, "table")
     else:
-        output.record({**output.plain(details), "stream": stream, "rows": rows}, arguments.output)
+        output.record({**output.plain(details), "read_by": readers, "stream": stream, "rows": rows}, arguments.output)
     return OK
 
 
@@ -107,12 +113,13 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
     return look_at_sources(workspace, named_table(defined, str(name)), defined.sources)
 
 
-def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
+def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[str, object]]) -> None:
     entry = details.table
     output.record({**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),
+        ("read by", readers, _READERS),
         ("versions", details.versions, _VERSIONS),
         ("refreshes", [_summed(refresh) for refresh in details.refreshes], _columns(details.refreshes)),
         ("rows", rows, ()),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 
+from airflow_dynamic_tables.definitions.lineage.names import former_name
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError, SchedulerError
 from airflow_dynamic_tables.services.changing.holding import held
 from airflow_dynamic_tables.services.changing.renaming import follow
 from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, refresh_handler
-from airflow_dynamic_tables.services.tables.workflows import schedule_workflow
+from airflow_dynamic_tables.services.tables.workflows import keep_unpaused, schedule_workflow
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
     :raises DynamicTableError: see :func:`~airflow_dynamic_tables.services.changing.renaming.follow` and
         :func:`~airflow_dynamic_tables.services.tables.lifecycle.create`.
     """
-    follow(workspace, table, takes_over=takes_over)
+    _follow(workspace, table, takes_over=takes_over)
     if refresh_handler(workspace, table.identifier) is not None:
         # First, while the catalog still says which scheduler has it, and that there is something to do.
         schedule_workflow(workspace, table)
@@ -39,6 +40,20 @@ def register(workspace: Workspace, table: DynamicTable, *, takes_over: bool = Fa
             _undo(workspace, table)
         raise
     return registration
+
+
+def _follow(workspace: Workspace, table: DynamicTable, *, takes_over: bool) -> None:
+    """See :func:`follow`; the DAG of the new name goes on if the former one was not paused."""
+    former = former_name(table)
+    handler = refresh_handler(workspace, former) if former is not None else None
+    if follow(workspace, table, takes_over=takes_over) is None or handler is None:
+        return
+    try:
+        told = keep_unpaused(workspace, handler.job_detail, table)
+    except (SchedulerError, ConfigurationError) as error:
+        told = f"The DAG {table.workflow_id} of the new name was not unpaused: {error}"
+    if told:
+        log.warning("%s", told)
 
 
 def _undo(workspace: Workspace, table: DynamicTable) -> None:

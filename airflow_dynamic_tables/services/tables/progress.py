@@ -44,6 +44,15 @@ class NewerParent:
 
 
 @dataclass(frozen=True, slots=True)
+class Reader:
+    """A dynamic table that reads another one: its current version, and the version of the other that this one read."""
+
+    table: str
+    version: int | None
+    read: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SourcePosition:
     """Up to where a version of a table has read one source.
 

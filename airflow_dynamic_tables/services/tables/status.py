@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from airflow_dynamic_tables.services.tables.freshness import latest_known, stret
 from airflow_dynamic_tables.services.tables.progress import (
     NewerParent,
     Pace,
+    Reader,
     ReadVersions,
     SourcePosition,
     paces_of,
@@ -34,6 +35,7 @@ from airflow_dynamic_tables.services.tables.progress import (
     versions_read,
 )
 from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
+from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
@@ -50,7 +52,7 @@ class TableStatus:
     while the table has no version. ``missing_partitions`` counts the partitions of ticks that failed or never ran and should
     have been made up for, and ``missing`` names them. ``problem`` says why it is not known how fresh the table is.
     ``behind`` names the dynamic tables that have a newer version than its current one read. ``suspended_because`` is why nothing
-    refreshes it, as far as somebody said.
+    refreshes it, as far as somebody said. ``dag_paused`` says whether its DAG is paused, where Airflow can be asked.
     """
 
     identifier: str
@@ -74,6 +76,7 @@ class TableStatus:
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
+    dag_paused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,14 @@ def list_tables(workspace: Workspace, definitions: Mapping[TableIdentifier, Dyna
     }
     if hidden := dict.fromkeys(names - statuses.keys()):
         statuses |= zip(hidden, overview(workspace, hidden, definitions, complete=complete), strict=True)
-    listing.tables = [statuses[name] for name in sorted(names)]
+    listing.tables = _with_dags(workspace, [statuses[name] for name in sorted(names)])
     return listing
+
+
+def _with_dags(workspace: Workspace, statuses: list[TableStatus]) -> list[TableStatus]:
+    """With what Airflow says of their DAGs; the same ones where it cannot be asked."""
+    paused = paused_workflows(workspace, {status.workflow_id for status in statuses})
+    return [replace(status, dag_paused=paused.get(status.workflow_id)) for status in statuses] if paused else statuses
 
 
 def overview(
@@ -189,12 +198,14 @@ def show_table(
     table = workspace.table(identifier, entry.format)
     versions, current = table.versions(), table.current()
     refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
-    parents = _parents(workspace, current)
+    parents = _currents(workspace, map(TableIdentifier.parse, current.sources if current is not None else ()))
     reads = _read(workspace, {identifier: current}, parents)
     now = workspace.now()
     contents = _contents(workspace, {identifier: current}, reads, now)
+    status = _status(_Seen(identifier, entry), contents[identifier], workspace, now, defined=defined)
+    (status,) = _with_dags(workspace, [status])
     return TableDetails(
-        status=_status(_Seen(identifier, entry), contents[identifier], workspace, now, defined=defined),
+        status=status,
         table=entry,
         versions=tuple(reversed(versions[-limit:])),
         refreshes=refreshes,
@@ -209,15 +220,15 @@ def _positions(
     return positions_of(current, workspace.ledger.source_states(current.token), now, read)
 
 
-def _parents(workspace: Workspace, version: Version | None) -> dict[TableIdentifier, Version | None]:
-    """The current versions of the dynamic tables that a version read, as far as they can be asked."""
-    parents: dict[TableIdentifier, Version | None] = {}
-    for name in map(TableIdentifier.parse, version.sources if version else ()):
+def _currents(workspace: Workspace, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, Version | None]:
+    """The current versions of those of some tables that are dynamic ones, as far as they can be asked."""
+    versions: dict[TableIdentifier, Version | None] = {}
+    for name in names:
         with suppress(CatalogError, ConfigurationError):
             entry = workspace.readable(name.catalog).get_table(name.path)
             if isinstance(entry, CatalogDynamicTable):
-                parents[name] = workspace.table(name, entry.format).current()
-    return parents
+                versions[name] = workspace.table(name, entry.format).current()
+    return versions
 
 
 def _read(
@@ -230,6 +241,26 @@ def _read(
     :param current: the current versions of all that they may have read.
     """
     return versions_read(workspace.ledger, versions, {str(name): version for name, version in current.items()})
+
+
+def readers_of(workspace: Workspace, identifier: TableIdentifier, declared: Collection[TableIdentifier] = ()) -> list[Reader]:
+    """The dynamic tables that read a table, sorted: those of its catalog, and those that are declared.
+
+    :param declared: the tables whose definitions read it, in whatever catalog.
+    """
+    names = set(declared)
+    for name, entry in _entries(workspace, identifier.catalog).items():
+        kept = entry()
+        resolved = (kept.definition or {}).get("resolved", {}) if isinstance(kept, CatalogDynamicTable) else {}
+        if str(identifier) in resolved.get("upstream", ()):
+            names.add(name)
+    versions = _currents(workspace, names)
+    reads = _read(workspace, versions, _currents(workspace, [identifier]))
+    numbers = {name: read.numbers.get(str(identifier)) for name, read in reads.items()}
+    return [
+        Reader(str(name), version.number if (version := versions.get(name)) is not None else None, numbers.get(name))
+        for name in sorted(names)
+    ]
 
 
 def sample(workspace: Workspace, identifier: TableIdentifier, rows: int, version: int | None = None) -> list[dict[str, Any]]:

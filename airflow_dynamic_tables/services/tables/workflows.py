@@ -5,7 +5,8 @@ Airflow's DAGs come and go with the definitions, so that there only pausing is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
@@ -17,6 +18,8 @@ from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, W
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.tables.lifecycle import job_detail, scheduler_of
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
+
+log = logging.getLogger(__name__)
 
 
 def suspend_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
@@ -74,6 +77,37 @@ def delete_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
         return ""
     with workspace.scheduler(scheduler_of(entry)) as scheduler:
         return scheduler.delete(_handler(entry)).told
+
+
+def paused_workflows(workspace: Workspace, workflow_ids: Collection[str]) -> Mapping[str, bool]:
+    """Whether each of these DAGs is paused; without those that Airflow does not have, and empty where it cannot be asked."""
+    try:
+        with workspace.scheduler(DEFAULT_SCHEDULER) as scheduler:
+            return scheduler.paused(workflow_ids) if workflow_ids else {}
+    except (SchedulerError, ConfigurationError) as error:
+        log.info("It is not known which DAGs are paused: %s", error)
+        return {}
+
+
+def keep_unpaused(workspace: Workspace, former: Handler, table: DynamicTable) -> str:
+    """Let Airflow go on with a table that got another name, and so another DAG, which may have come up paused.
+
+    :param former: what refreshed it by its former name.
+    :return: what became of the DAG, as a sentence; empty when nothing was to be done.
+    """
+    before, now = former.get("workflowId", ""), table.workflow_id
+    schedulers = {table.scheduler or DEFAULT_SCHEDULER, former.get("schedulerType") or DEFAULT_SCHEDULER}
+    if before == now or schedulers != {DEFAULT_SCHEDULER}:
+        return ""
+    states = paused_workflows(workspace, [before, now])
+    if states.get(now) is False:
+        return ""
+    if states.get(before):
+        return f"The DAG {before} was paused; see that {now}, the DAG of the new name, is as you want it."
+    if before in states and now in states:
+        with workspace.scheduler(DEFAULT_SCHEDULER) as scheduler:
+            return scheduler.resume({"workflowId": now}).told
+    return f"The DAG {now} of the new name may come up paused. When Airflow has it, unpause it: airflow dags unpause {now}"
 
 
 def _asked(

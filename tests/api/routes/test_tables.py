@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -85,6 +86,25 @@ def test_whoever_may_not_look_at_a_table_is_not_told_of_it(gateway: Served, clie
     hidden, missing = (client.get(f"/v3/dynamic-tables/lake.sales.{name}") for name in ("monthly", "no_such_table"))
     assert (hidden.status_code, missing.status_code) == (403, 403)
     assert hidden.text.replace("monthly", "no_such_table") == missing.text
+
+
+def test_a_table_names_the_parents_that_have_a_newer_version_to_whom_may_see_them(gateway: Served, client: httpx.Client) -> None:
+    _register(gateway, "daily", "monthly")
+    with gateway.workspace() as workspace:
+        for number in (1, 2):
+            at = NOON + timedelta(hours=number)
+            made = replace(REFRESH, token=f"d{number}", version=number, snapshot=f"s{number}", started_at=at, finished_at=at)
+            workspace.ledger.record(made)
+        child = {"table": TableIdentifier("lake", "sales", "monthly"), "sources": {"lake.sales.daily": "s1"}, "snapshot": "m"}
+        workspace.ledger.record(replace(made, **child, token="m1", version=1, finished_at=NOON + timedelta(hours=3)))
+
+    def behind() -> list[dict[str, object]]:
+        tables = client.get("/v3/dynamic-tables").json()["tables"]
+        return [parent for table in tables for parent in table["behind"] if table["identifier"] == "lake.sales.monthly"]
+
+    assert behind() == [{"table": "lake.sales.daily", "version": 2, "read": 1}]
+    gateway.rights.refused.add(("ann", Right.READ, "daily"))
+    assert behind() == []
 
 
 def test_one_table_and_what_is_known_of_it(gateway: Served, client: httpx.Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -23,6 +25,7 @@ from airflow_dynamic_tables.services.tables.lifecycle import Registration, creat
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
+from tests.support.schedulers.airflow import StandIn, stand_in
 
 OLD, NEW = (TableIdentifier("lake", "sales", name) for name in ("old", "new"))
 
@@ -100,3 +103,58 @@ def test_a_former_name_that_nobody_knows_is_none(workspace: Workspace, tmp_path:
 def test_names_that_others_have(tmp_path: Path, name: str, others: str, told: str) -> None:
     with pytest.raises(DefinitionError, match=f"sales.yaml:1:[0-9]+: {told}"):
         declared(tmp_path, "new", f", renamed_from: {name}", others)
+
+
+@pytest.fixture
+def airflow() -> Iterator[StandIn]:
+    """An Airflow that has the DAGs of both names, the new one paused, as new DAGs are."""
+    with stand_in() as airflow:
+        airflow.add(OLD.workflow_id, "DynamicTableRefreshOperator")
+        airflow.add(NEW.workflow_id, "DynamicTableRefreshOperator", is_paused=True)
+        yield airflow
+
+
+def reaching(workspace: Workspace, airflow: StandIn) -> Workspace:
+    return replace(workspace, settings=replace(workspace.settings, connections=airflow.connections))
+
+
+def test_the_dag_of_the_new_name_goes_on(workspace: Workspace, renamed: Definitions, airflow: StandIn) -> None:
+    airflow.stale.add(OLD.workflow_id)
+    register(reaching(workspace, airflow), renamed.tables[NEW])
+    assert not airflow.paused[NEW.workflow_id]
+    airflow.paused[NEW.workflow_id] = True
+    register(reaching(workspace, airflow), renamed.tables[NEW])
+    assert airflow.paused[NEW.workflow_id], "a user paused it since"
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "told"),
+    [
+        (True, True, f"The DAG {OLD.workflow_id} was paused; see that {NEW.workflow_id}"),
+        (False, None, f"The DAG {NEW.workflow_id} of the new name may come up paused."),
+        (None, True, f"The DAG {NEW.workflow_id} of the new name may come up paused."),
+        (None, False, ""),
+    ],
+)
+def test_where_it_is_not_known_to_go_on_that_is_said(
+    workspace: Workspace,
+    renamed: Definitions,
+    airflow: StandIn,
+    caplog: pytest.LogCaptureFixture,
+    former: bool | None,
+    new: bool | None,
+    told: str,
+) -> None:
+    states = {OLD.workflow_id: former, NEW.workflow_id: new}
+    airflow.paused = {dag_id: paused for dag_id, paused in states.items() if paused is not None}
+    register(reaching(workspace, airflow), renamed.tables[NEW])
+    assert airflow.paused.get(NEW.workflow_id) is new
+    assert told in caplog.text
+    assert bool(caplog.records) is bool(told)
+
+
+def test_without_a_connection_to_airflow_it_is_said(
+    workspace: Workspace, renamed: Definitions, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(workspace, renamed.tables[NEW])
+    assert f"airflow dags unpause {NEW.workflow_id}" in caplog.text

@@ -31,8 +31,8 @@ from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.lifecycle import create
-from airflow_dynamic_tables.services.tables.progress import NewerParent, SourcePosition, positions_of, versions_read
-from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, show_table
+from airflow_dynamic_tables.services.tables.progress import NewerParent, Reader, SourcePosition, positions_of, versions_read
+from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, readers_of, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.clock import Clock
 from tests.support.ports import free_port
@@ -147,8 +147,13 @@ def test_a_table_is_behind_a_parent_that_has_a_newer_version_than_it_read(
     assert behind() == (NewerParent("lake.sales.numbers", 3, 1),)
     (position,) = show_table(workspace, TOTAL).sources
     assert (position.source, position.number, position.number_now) == ("lake.sales.numbers", 1, 3)
+    assert readers_of(workspace, NUMBERS) == readers_of(workspace, NUMBERS, [TOTAL]) == [Reader("lake.sales.total", 1, 1)]
     refresh(workspace, definitions, TOTAL, MARCH + timedelta(hours=3))
     assert behind() == ()
+    assert readers_of(workspace, NUMBERS) == [Reader("lake.sales.total", 2, 3)]
+    new = replace(TOTAL, table="new")
+    assert readers_of(workspace, TOTAL) == []
+    assert readers_of(workspace, TOTAL, [new]) == [Reader("lake.sales.new", None, None)], "declared, and not deployed yet"
 
 
 def behind_nothing(workspace: Workspace, definitions: Definitions) -> bool:

@@ -62,6 +62,8 @@ class StandIn:
             return 401, {"detail": f"Invalid token {request.headers.get('authorization')}"}
         if request.operation in self.forbidden:
             return 403, {"detail": "Forbidden"}
+        if request.operation == "get_dags":
+            return 200, self._listed(request)
         dag_id = request.path["dag_id"]
         if dag_id not in self.paused:
             return 404, {"detail": f"The Dag with ID: `{dag_id}` was not found"}
@@ -89,7 +91,17 @@ class StandIn:
         if request.operation == "get_dag_run":
             run = self.runs.get((dag_id, request.path["dag_run_id"]))
             return (200, run) if run else (404, {"detail": "not found"})
-        return 200, {"dag_id": dag_id, "is_paused": self.paused[dag_id], "is_stale": dag_id in self.stale}
+        return 200, self._shown(dag_id)
+
+    def _shown(self, dag_id: str) -> dict[str, Any]:
+        return {"dag_id": dag_id, "is_paused": self.paused[dag_id], "is_stale": dag_id in self.stale}
+
+    def _listed(self, request: Request) -> dict[str, Any]:
+        """A page of the DAGs, which all have our tag."""
+        assert (request.query["tags"], request.query["exclude_stale"]) == ("dynamic-table", "false")
+        first = int(request.query["offset"])
+        page = sorted(self.paused)[first : first + int(request.query["limit"])]
+        return {"dags": [self._shown(dag_id) for dag_id in page], "total_entries": len(self.paused)}
 
     def connections(self, conn_id: str) -> Connection:
         """The connections of an installation that has this one."""
