@@ -10,7 +10,7 @@ from airflow.models.dag import DagModel
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.sql_servers import reason
@@ -88,7 +88,7 @@ def _session() -> Iterator[Session]:
     try:
         with create_session() as session:
             yield session
-    except SQLAlchemyError as error:
+    except DBAPIError as error:
         raise SchedulerUnavailableError(f"Airflow's metadata database cannot be asked: {reason(error)}") from error
 
 

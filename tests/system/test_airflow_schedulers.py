@@ -43,7 +43,7 @@ def test_a_table_that_is_suspended_in_a_task_has_its_dag_paused(stack: Stack) ->
             until(f"DAG {dag_id}", partial(api.dag, dag_id))
             assert api.refreshes(dag_id) == tables
         assert {dag.dag_id: dag.is_paused for dag in api.dags()}.items() >= {(DAG, True), (PAIR, True)}
-        listed = json.loads(stack.airflow.check("dynamic-tables", "list", "-o", "json"))
+        listed = json.loads(stack.airflow.run("dynamic-tables", "list", "-o", "json").stdout)
         assert {one["workflow_id"]: one["dag_paused"] for one in listed}.items() >= {(DAG, True), (PAIR, True)}, "by its database"
         stack.unpause(DAG)
         stack.until_state(DAG, stack.first_run(DAG), "failed")

@@ -95,8 +95,8 @@ def test_a_table_names_the_parents_that_have_a_newer_version_to_whom_may_see_the
             at = NOON + timedelta(hours=number)
             made = replace(REFRESH, token=f"d{number}", version=number, snapshot=f"s{number}", started_at=at, finished_at=at)
             workspace.ledger.record(made)
-        child = {"table": TableIdentifier("lake", "sales", "monthly"), "sources": {"lake.sales.daily": "s1"}, "snapshot": "m"}
-        workspace.ledger.record(replace(made, **child, token="m1", version=1, finished_at=NOON + timedelta(hours=3)))
+        child = replace(made, table=TableIdentifier("lake", "sales", "monthly"), sources={"lake.sales.daily": "s1"}, snapshot="m")
+        workspace.ledger.record(replace(child, token="m1", version=1, finished_at=NOON + timedelta(hours=3)))
 
     def behind() -> list[dict[str, object]]:
         tables = client.get("/v3/dynamic-tables").json()["tables"]

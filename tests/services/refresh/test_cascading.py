@@ -70,7 +70,11 @@ class Bench:
         return load_definitions(self.folder / "tables.yaml")
 
     def refresh(self, request: RefreshRequest, planned: Callable[[RefreshPlan], None]) -> Version | Skipped:
-        return run(self.workspace, request, lambda plan: (planned(plan), self.job(plan)))
+        def submit(plan: RefreshPlan) -> None:
+            planned(plan)
+            self.job(plan)
+
+        return run(self.workspace, request, submit)
 
     def job(self, plan: RefreshPlan) -> None:
         """The job of a query that returns no row."""
