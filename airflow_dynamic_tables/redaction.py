@@ -10,7 +10,9 @@ HIDDEN = "***"
 
 _SECRET = (
     r"pass_?word|passwd|\bpwd\b|passphrase|passfile|secret|credential|private[_.\-]?key|access[_.\-]?key"
-    r"|account[_.\-]?key|api[_.\-]?key|(?:access|session|security|auth|sas|bearer|oauth2?)[_.\-]?token"
+    r"|account[_.\-]?key|api[_.\-]?key|fernet[_.\-]?key"
+    r"|(?:access|session|security|auth|sas|bearer|oauth2?)[_.\-]?token"
+    r"|(?<![a-z])(?:refresh|id|api|github|gitlab|databricks)[_.\-]?token(?![\w.\-])"
     r"|\bcatalog\.[\w\-]{1,80}\.(?:token|header\.)"
 )
 # In other text a token is one of a refresh, which is no secret.
@@ -52,14 +54,21 @@ _LOGIN = re.compile(
     r"""(authorization["']?\s{0,3}[:=]\s{0,3}["']?)(?:Bearer|Basic|Negotiate|Digest|Token)\s{1,3}[^\s"']{1,4096}""", _IGNORE
 )
 _BEARER = re.compile(r"\b(Bearer\s{1,3})(?=[A-Za-z.~+/=\-]{0,200}[\d._])[\w.~+/=\-]{8,4096}")
+_DIGEST = re.compile(r"(authorization\s{0,3}[:=]\s{0,3})Digest\s[^\n]{1,4096}", _IGNORE)
+_COOKIE = re.compile(r"((?:^|[^\w\-])(?:set-)?cookie:[ \t]{1,3})[^\s=]{1,256}=[^\n'\"]{1,4096}", _IGNORE)
+_JWT = re.compile(r"\beyJ[\w\-]{8,4096}\.eyJ[\w\-]{4,4096}\.[\w\-]{0,4096}")
+_VARIABLE = re.compile(r"(\b[A-Z][A-Z0-9_]{0,80}_TOKEN=)[^\s]{1,4096}")
+_TOKEN_IN_QUERY = re.compile(r"(\w://[^\s?#]{1,1024}\?(?:[^\s&]{1,256}&){0,20}token=)[^\s&\"']{1,4096}", _IGNORE)
 _SIGNED = re.compile(r"""((?:\bsig|signature)=)[^\s&"',;]{1,4096}""", _IGNORE)
-_SQL = re.compile(r"""(\b(?:password|identified\s{1,3}by)\s{1,3})'(?:[^']|''){0,4096}'""", _IGNORE)
+_SQL = re.compile(r"""(\b(?:password|identified\s{1,3}by)\s{1,3})(?:'(?:[^']|''){0,4096}'|"[^"]{0,4096}")""", _IGNORE)
+_SQL_BARE = re.compile(rf"""(\bIDENTIFIED\s{{1,3}}BY\s{{1,3}}){_NEW}[^\s;'"]{{1,256}}""")
 _PAIR = re.compile(
     rf"""([(\[]\s?["']?[\w.\-]{{0,80}}?{_NAME}["']?,\s{{0,3}})(?:{_QUOTED}|[^\s)\]"']{{1,4096}})(?=\s?[)\]])""", _IGNORE
 )
 _XML = re.compile(
     rf"""(<[\w:.\-]{{0,80}}?{_NAME}(?:\s[^<>]{{0,200}})?>|{_NAME}\s?</name>\s{{0,80}}<value>)[^<]{{1,4096}}(?=</)""", _IGNORE
 )
+_ATTRIBUTE = re.compile(rf"""(\bname=["'][\w.\-]{{0,80}}?{_NAME}["']\s{{1,3}}value=)["'][^"'\n]{{1,4096}}["']""", _IGNORE)
 _KEY = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)(?:[^\-]|-(?!----)){1,16384}")
 _IN_URL = re.compile(r"""(\w://[^\s/:@"'`]{0,256}:)[^\s"'`]{1,1024}@""")
 _TOKEN_IN_URL = re.compile(r"""(https?://)[^\s/:@"'`?#]{1,1024}@""", _IGNORE)
@@ -68,6 +77,11 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_KEY, rf"\1{HIDDEN}"),
     (_IN_URL, rf"\1{HIDDEN}@"),
     (_TOKEN_IN_URL, rf"\1{HIDDEN}@"),
+    (_DIGEST, rf"\1{HIDDEN}"),
+    (_COOKIE, rf"\1{HIDDEN}"),
+    (_JWT, HIDDEN),
+    (_VARIABLE, rf"\1{HIDDEN}"),
+    (_TOKEN_IN_QUERY, rf"\1{HIDDEN}"),
     (_LOGIN, rf"\1{HIDDEN}"),
     (_BEARER, rf"\1{HIDDEN}"),
     (_SIGNED, rf"\1{HIDDEN}"),
@@ -76,8 +90,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_JOINED, rf"\1{HIDDEN}"),
     (_OPTION, rf"\1{HIDDEN}"),
     (_SQL, rf"\1{HIDDEN}"),
+    (_SQL_BARE, rf"\1{HIDDEN}"),
     (_PAIR, rf"\1{HIDDEN}"),
     (_XML, rf"\1{HIDDEN}"),
+    (_ATTRIBUTE, rf"\1{HIDDEN}"),
 )
 """The spellings of secrets, and what is left of each."""
 
