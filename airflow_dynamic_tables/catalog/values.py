@@ -5,6 +5,7 @@ Tables as JSON, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import PartitionSpec
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.exceptions import CatalogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,32 @@ def encode(table: AnyTable) -> dict[str, Any]:
     return {"kind": kind, "value": to_plain(table)}
 
 
-def decode(kind: str, value: Mapping[str, Any]) -> AnyTable:
-    """What :func:`encode` was given."""
-    return from_plain(_KINDS[kind], value)
+def decode(kind: str, value: Any, table: object) -> AnyTable:
+    """What :func:`encode` was given.
+
+    :param table: whose entry it is.
+    :raises CatalogError: when it is something else.
+    """
+    try:
+        return from_plain(_KINDS[kind], value)
+    except (ValueError, TypeError, KeyError) as error:
+        raise unreadable(table, error) from error
+
+
+def decode_text(text: str, table: object) -> AnyTable:
+    """As :func:`decode`, of the JSON of what :func:`encode` gives."""
+    try:
+        stored = json.loads(text)
+        kind, value = stored["kind"], stored["value"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise unreadable(table, error) from error
+    return decode(kind, value, table)
+
+
+def unreadable(table: object, error: Exception) -> CatalogError:
+    """The error of an entry that cannot be decoded."""
+    why = f"{type(error).__name__}: {error}"
+    return CatalogError(
+        f"What the catalog keeps of {table} cannot be read ({why}): it is damaged, or a later release of this package wrote it. "
+        "Use that release, or restore the entry."
+    )

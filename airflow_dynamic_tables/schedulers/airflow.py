@@ -19,22 +19,29 @@ _FEW = 5
 
 
 class Airflow(Protocol):
-    """What is asked of an Airflow, see :class:`~airflow_dynamic_tables.schedulers.airflow_api.AirflowApi`."""
+    """What is asked of an Airflow; :class:`~airflow_dynamic_tables.schedulers.airflow_api.AirflowApi` asks by its REST API."""
 
     @property
-    def url(self) -> str: ...
+    def url(self) -> str:
+        """Where it is."""
 
-    def dag(self, dag_id: str) -> Dag | None: ...
+    def dag(self, dag_id: str) -> Dag | None:
+        """A DAG; ``None`` when Airflow has none of that id."""
 
-    def dags(self) -> list[Dag]: ...
+    def dags(self) -> list[Dag]:
+        """All DAGs that are made of definitions."""
 
-    def set_paused(self, dag_id: str, is_paused: bool) -> None: ...
+    def set_paused(self, dag_id: str, is_paused: bool) -> None:
+        """Pause a DAG, or unpause it."""
 
-    def refreshes(self, dag_id: str) -> int: ...
+    def refreshes(self, dag_id: str) -> int:
+        """How many tasks of a DAG refresh a table each."""
 
-    def delete(self, dag_id: str) -> bool: ...
+    def delete(self, dag_id: str) -> bool:
+        """Delete what Airflow keeps of a DAG and its runs, and whether there was anything."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the connections."""
 
 
 class AirflowScheduler(WorkflowScheduler):

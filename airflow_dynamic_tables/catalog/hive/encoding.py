@@ -22,7 +22,7 @@ from airflow_dynamic_tables.catalog.values import (
     CatalogTable,
     CatalogView,
     TableStatistics,
-    decode,
+    decode_text,
     encode,
 )
 from airflow_dynamic_tables.clients.metastore.tables import (
@@ -154,7 +154,7 @@ def from_hive(catalog: str, hive_table: Table) -> AnyTable:
     properties = {key: value for key, value in parameters.items() if not is_technical(key)}
     comment = parameters.get("comment")
     text = joined_parameter(parameters, _VALUE)
-    stored = decode(**json.loads(text)) if text is not None else None
+    stored = decode_text(text, f"{hive_table.dbName}.{hive_table.tableName}") if text is not None else None
     if hive_table.tableType == "VIRTUAL_VIEW":
         return _view(catalog, hive_table, stored, properties, comment)
     if not isinstance(stored, CatalogTable | CatalogDynamicTable):

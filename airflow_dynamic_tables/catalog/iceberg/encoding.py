@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored, table_of
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode, encode
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, decode_text, encode
 from airflow_dynamic_tables.clients.iceberg.keys import are_known, keys_of
 from airflow_dynamic_tables.clients.iceberg.placing import LATEST_VERSION
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -123,7 +123,7 @@ def adopted(catalog: str, path: ObjectPath, physical: Table, table: CatalogDynam
 def _stored(metadata: TableMetadata) -> CatalogTable | CatalogDynamicTable | None:
     if (text := metadata.properties.get(_VALUE)) is None:
         return None
-    value = decode(**json.loads(text))
+    value = decode_text(text, f"the table at {metadata.location}")
     return value if isinstance(value, CatalogTable | CatalogDynamicTable) else None
 
 

@@ -45,7 +45,7 @@ class Entries:
         found: dict[str, CatalogDynamicTable] = {}
         for schema in self.database.rows(_SCHEMAS, {"entries": ENTRIES}):
             for row in self.database.rows(f"SELECT table_name, value FROM {quote(schema.name, ENTRIES)}"):
-                entry = _entry(row.value)
+                entry = _entry(row.value, TableName(schema.name, row.table_name))
                 if isinstance(entry, CatalogDynamicTable):
                     found[TableName(schema.name, row.table_name).listed] = entry
         return dict(sorted(found.items()))
@@ -74,7 +74,7 @@ class Entries:
             return None
         query = f"SELECT value FROM {table.entries} WHERE {_is(table)}{' FOR UPDATE' if is_changed else ''}"
         try:
-            return next((_entry(row.value) for row in self.database.rows(query)), None)
+            return next((_entry(row.value, table) for row in self.database.rows(query)), None)
         except PostgresError as error:
             if error.sqlstate != NO_PRIVILEGE:
                 raise
@@ -96,8 +96,8 @@ def _is(table: TableName) -> str:
     return f"table_name = {literal(table.table)}"
 
 
-def _entry(value: Mapping[str, Any]) -> OwnTable:
-    table = decode(value["kind"], value["value"])
-    if not isinstance(table, OwnTable):
+def _entry(value: Mapping[str, Any], table: TableName) -> OwnTable:
+    entry = decode(value["kind"], value["value"], table.listed)
+    if not isinstance(entry, OwnTable):
         raise TypeError(f"{value['kind']} is nothing that is made here")
-    return table
+    return entry

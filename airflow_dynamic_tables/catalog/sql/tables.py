@@ -14,7 +14,7 @@ from airflow_dynamic_tables.catalog.iceberg.metadata import as_stored
 from airflow_dynamic_tables.catalog.sql.details import Details
 from airflow_dynamic_tables.catalog.sql.physical import PhysicalTables
 from airflow_dynamic_tables.catalog.sql.rows import DETAILS, ENTRIES, PHYSICAL, TABLES, Rows, Store
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode, is_own
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView, decode, encode, is_own, unreadable
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.formats import is_placed_by_entry
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -50,8 +50,11 @@ class SqlTables:
             rows.get_database(database)
             columns = ENTRIES.table.c
             query = select(columns.name, columns.value).where(*rows.within(ENTRIES, database), columns.kind == _DYNAMIC)
-            stored = rows.connection.execute(query.order_by(columns.name)).all()
-        tables = {row.name: decode(_DYNAMIC, row.value) for row in stored}
+            try:
+                stored = rows.connection.execute(query.order_by(columns.name)).all()
+            except ValueError as error:  # no JSON
+                raise unreadable(f"a table of {database}", error) from error
+        tables = {row.name: decode(_DYNAMIC, row.value, f"{database}.{row.name}") for row in stored}
         return {name: table for name, table in tables.items() if isinstance(table, CatalogDynamicTable)}
 
     def view_names(self, database: str) -> list[str]:
@@ -195,8 +198,11 @@ def described(rows: Rows, path: ObjectPath, what: str) -> tuple[AnyTable, Detail
 
 
 def _entry(rows: Rows, path: ObjectPath) -> AnyTable | None:
-    row = rows.connection.execute(select(ENTRIES.table).where(*rows.at(ENTRIES, path))).first()
-    return decode(row.kind, row.value) if row is not None else None
+    try:
+        row = rows.connection.execute(select(ENTRIES.table).where(*rows.at(ENTRIES, path))).first()
+    except ValueError as error:  # no JSON
+        raise unreadable(path, error) from error
+    return decode(row.kind, row.value, path) if row is not None else None
 
 
 def _is_taken(rows: Rows, path: ObjectPath) -> bool:

@@ -250,10 +250,11 @@ def readers_of(workspace: Workspace, identifier: TableIdentifier, declared: Coll
     """
     names = set(declared)
     for name, entry in _entries(workspace, identifier.catalog).items():
-        kept = entry()
-        resolved = (kept.definition or {}).get("resolved", {}) if isinstance(kept, CatalogDynamicTable) else {}
-        if str(identifier) in resolved.get("upstream", ()):
-            names.add(name)
+        with suppress(CatalogError, ConfigurationError):  # one that cannot be read is listed with its problem
+            kept = entry()
+            resolved = (kept.definition or {}).get("resolved", {}) if isinstance(kept, CatalogDynamicTable) else {}
+            if str(identifier) in resolved.get("upstream", ()):
+                names.add(name)
     versions = _currents(workspace, names)
     reads = _read(workspace, versions, _currents(workspace, [identifier]))
     numbers = {name: read.numbers.get(str(identifier)) for name, read in reads.items()}

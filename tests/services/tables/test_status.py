@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -267,6 +268,24 @@ def test_damaged_metadata_of_a_table_hide_no_other_table(
     assert list(listed.problems) == ["lake.sales.total"]
     assert "sales.total" in str(listed.problems["lake.sales.total"])
     assert (changes[TOTAL] is Change.UNKNOWN, changes[NUMBERS] is Change.UNKNOWN) == (True, False)
+
+
+@pytest.mark.parametrize("value", ['{"x": 1}', "[]", "{no JSON"])
+def test_a_damaged_entry_of_a_catalog_hides_no_other_table(
+    workspace: Workspace, clock: Clock, definitions: Definitions, tmp_path: Path, value: str
+) -> None:
+    clock.time = MARCH
+    for name in (NUMBERS, TOTAL):
+        refresh(workspace, definitions, name)
+    with sqlite3.connect(tmp_path / "dynamic_tables" / "state.db") as state:
+        state.execute("UPDATE dt_tables SET value = ? WHERE name = ?", (value, TOTAL.table))
+    listed = list_tables(workspace, definitions.tables)
+    assert [(one.identifier, one.version) for one in listed.tables] == [("lake.sales.numbers", 1), ("lake.sales.total", 1)]
+    assert list(listed.problems) == ["lake.sales.total"]
+    assert str(listed.problems["lake.sales.total"]).startswith("What the catalog keeps of sales.total cannot be read (")
+    changes = {one.identifier: one.change for one in differences(workspace, definitions)}
+    assert (changes[TOTAL], changes[NUMBERS]) == (Change.UNKNOWN, Change.UNCHANGED)
+    assert readers_of(workspace, NUMBERS) == [], "what cannot be read is not known to read it"
 
 
 def refused(table: TableIdentifier) -> Refresh:
