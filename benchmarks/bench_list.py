@@ -7,6 +7,7 @@ clock is that of the processor, as in `bench_diff.py`.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import subprocess
@@ -56,8 +57,8 @@ def main() -> None:
         _make_versions(definitions, environ)
         _run(definitions, environ)
         measured = interleave(ROUNDS, command=lambda: _run(definitions, environ), look=lambda: _look(definitions, environ))
-    check(f"dynamic-tables list of {TABLES} tables with versions", measured["command"], "s", 3)
-    check("  of it the look", measured["look"], "s", 1.5)
+    check(f"dynamic-tables list of {TABLES} tables with versions", measured["command"], "s", 1.5)
+    check("  of it the look", measured["look"], "s", 0.8)
 
 
 def _definitions_of(folder: Path, first: int) -> str:
@@ -87,7 +88,8 @@ def _table(number: int, reads: str) -> str:
 
 
 def _make_versions(definitions: Path, environ: dict[str, str]) -> None:
-    """Refresh every table once, and those that others read once more."""
+    """Refresh every table once, and those that others read once more; takes minutes."""
+    logging.disable(logging.WARNING)  # of queries that return no row
     source = definitions.parent / "orders"
     source.mkdir()
     (source / "part-0.csv").write_text("2024-01-01,DE,1\n")
