@@ -136,9 +136,9 @@ def test_a_dynamic_table_of_a_catalog() -> None:
     table = CatalogDynamicTable(
         (Column("x", "bigint"),), "SELECT 1 AS x", "SELECT 1 AS x", "1 day", RefreshMode.AUTO, handler, partition_keys=("ds",)
     )
-    assert decode("dynamic_table", json.loads(written)) == table
+    assert decode("dynamic_table", json.loads(written), "t") == table
     assert to_plain(table).items() >= json.loads(written).items()
-    assert decode("table", {"columns": [], "format": "orc"}) == CatalogTable(format="orc")
+    assert decode("table", {"columns": [], "format": "orc"}, "t") == CatalogTable(format="orc")
 
 
 def test_expectations_in_a_plan() -> None:
