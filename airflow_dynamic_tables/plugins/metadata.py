@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from airflow import settings
 from airflow.models.dag import DagModel
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def open_here(name: str, connections: Connections) -> WorkflowScheduler:
-    """The scheduler of that name; Airflow is the one whose command runs."""
-    return AirflowScheduler(AirflowMetadata()) if name == DEFAULT_SCHEDULER else open_scheduler(name, connections)
+    """The scheduler of that name; Airflow is the one whose command runs, where that has access to its database."""
+    has_database = getattr(settings, "Session", None) is not None
+    is_here = name == DEFAULT_SCHEDULER and has_database
+    return AirflowScheduler(AirflowMetadata()) if is_here else open_scheduler(name, connections)
 
 
 class AirflowMetadata:

@@ -10,7 +10,8 @@ from airflow.models.dagbundle import DagBundleModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import sessionmaker
 
-from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, WorkflowNotFoundError
+from airflow_dynamic_tables.clients.connections import environment_connections
+from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerUnavailableError, WorkflowNotFoundError
 from airflow_dynamic_tables.plugins.metadata import AirflowMetadata, open_here
 from airflow_dynamic_tables.schedulers.airflow_api import Dag
 from airflow_dynamic_tables.schedulers.base import DAG_TAG
@@ -56,3 +57,9 @@ def test_a_database_without_tables_is_out_of_reach(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(settings, "Session", sessionmaker(create_engine("sqlite://")))
     with pytest.raises(SchedulerUnavailableError, match="metadata database cannot be asked"):
         AirflowMetadata().dag("d0")
+
+
+def test_without_a_database_airflow_is_asked_by_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "Session", None)
+    with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_DYNAMIC_TABLES_AIRFLOW"):
+        open_here("airflow", environment_connections({}))
