@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
+from psycopg import sql
+
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.steps import Step
@@ -78,9 +81,9 @@ class Place:
         assert not isinstance(outcome, Skipped), outcome.reason
         return outcome
 
-    def by_hand(self, day: int, rows: list[int]) -> Version:
+    def by_hand(self, day: int, rows: list[int], token: str = "") -> Version:
         """A refresh of one day that a user asks for."""
-        return self.refresh(day, rows, partitions=PartitionSet.of([{"ds": f"2024-03-{day:02d}"}]), catches_up=False)
+        return self.refresh(day, rows, token, partitions=PartitionSet.of([{"ds": f"2024-03-{day:02d}"}]), catches_up=False)
 
     def roll_back(self, number: int, token: str) -> Version:
         """A rollback of our own."""
@@ -117,6 +120,14 @@ class Place:
         if self.format == "jdbc":
             return self._dumped()
         return remembered(self.workspace, self.table, self.format)
+
+    def drop_by_others(self) -> None:
+        """What another engine calls to drop the table; nothing here hears of it."""
+        if self.format == "jdbc":
+            with psycopg.connect(self.server_url, autocommit=True) as connection:
+                connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(self.table.table)))
+            return
+        self.workspace.catalog(self.table.catalog).drop_table(self.table.path)
 
     def _dumped(self) -> Callable[[], None]:
         program = [str(self.binaries / "pg_dump"), "--clean", "--if-exists", self.server_url]
