@@ -18,11 +18,11 @@ from tests.support.benches.empty_catalogs import empty_catalog
 from tests.support.clock import Clock
 from tests.support.postgres import PostgresServer
 
-_SERVER = pytest.mark.lacks("snapshots", "purge", "a table before its first version")
-"""The first commit makes the table, which has no files and no snapshots."""
-
-_STAYS = pytest.mark.lacks("going back", "snapshots")
-"""Other engines cannot take the table back to an earlier version."""
+POSTGRES = pytest.param(
+    "postgres/jdbc",
+    marks=[pytest.mark.postgres, pytest.mark.lacks("snapshots", "purge", "a table before its first version")],
+)
+"""A table without files and snapshots, which its first commit makes."""
 
 
 @pytest.fixture(
@@ -30,10 +30,10 @@ _STAYS = pytest.mark.lacks("going back", "snapshots")
         "sql/iceberg",
         "sql/delta",
         pytest.param("rest/iceberg", marks=pytest.mark.lacks("purge")),  # the server names folders as their tables
-        pytest.param("postgres/jdbc", marks=[pytest.mark.postgres, _SERVER]),
-        pytest.param("hive/delta", marks=pytest.mark.metastore),
-        pytest.param("hive/parquet", marks=[pytest.mark.metastore, _STAYS]),
-        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.long, _STAYS]),
+        POSTGRES,
+        pytest.param("hive/delta", marks=[pytest.mark.metastore, pytest.mark.long]),
+        pytest.param("hive/parquet", marks=pytest.mark.metastore),
+        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.long]),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Place]:

@@ -24,7 +24,6 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.other_engines import remembered
@@ -101,7 +100,7 @@ class Place:
     def rows(self) -> dict[int, list[int]]:
         """What a reader sees, by the day of March."""
         found: dict[int, list[int]] = {}
-        for row in sample(self.workspace, self.table, 100):
+        for row in self.workspace.table(self.table, self.format).sample(100):
             found.setdefault(int(row["ds"][-2:]), []).append(row["n"])
         return {day: sorted(numbers) for day, numbers in sorted(found.items())}
 

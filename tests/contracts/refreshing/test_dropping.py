@@ -20,18 +20,20 @@ def dropped(place: Place, who: str) -> None:
         drop(place.workspace, place.table, purge=who == "purge")
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 @pytest.mark.parametrize(
-    ("first", "who"),
+    ("first", "who", "again"),
     [
-        (False, "drop"),
-        pytest.param(False, "purge", marks=pytest.mark.needs("purge")),
-        (False, "others"),
-        (True, "drop"),
-        pytest.param(True, "others", marks=pytest.mark.needs("a table before its first version")),
+        (False, "drop", False),
+        (False, "drop", True),
+        pytest.param(False, "purge", True, marks=pytest.mark.needs("purge")),
+        (False, "others", False),
+        (False, "others", True),
+        (True, "drop", True),
+        pytest.param(True, "others", True, marks=pytest.mark.needs("a table before its first version")),
     ],
 )
-def test_a_refresh_that_wakes_up_after_a_drop_changes_nothing(place: Place, who: str, again: bool, first: bool) -> None:
+def test_a_refresh_that_wakes_up_after_a_drop_changes_nothing(place: Place, first: bool, who: str, again: bool) -> None:
+    """It was the ``first`` one of the table, or not."""
     if not first:
         place.refresh(1, [11], token="d1")
     done: list[str] = []

@@ -13,10 +13,12 @@ from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.maintenance.expiring import expire
 from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.tables.status import list_tables, show_table
+from tests.contracts.refreshing.conftest import POSTGRES
 from tests.contracts.refreshing.place import MARCH, Place
 from tests.support.other_engines import append_and_clean_away
 
-pytestmark = pytest.mark.needs("going back")
+pytestmark = pytest.mark.parametrize("place", ["sql/iceberg", "sql/delta", POSTGRES], indirect=True)
+"""Where other engines can go back. Catalogs make no difference to that."""
 
 ROLLS_BACK = pytest.mark.needs("snapshots")
 
