@@ -136,17 +136,19 @@ def made_before(workspace: Workspace, identifier: TableIdentifier, current: int 
 
 
 def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]:
-    """Those of some refreshes whose rows their table may have, newest version first: up to a rollback, or an undone one.
+    """Those of some refreshes whose rows their table may have, newest version first: up to a rollback, or an undone version.
 
-    Versions that are later than the current one were taken back, and those whose numbers came again are of a table that was
-    dropped, or of a time before a restored dump: what is undone of these ends nothing.
+    An undone version does not end the list when it is later than the current one, or when its number came again: then it was
+    taken back, or it is of a table that was dropped, or of the time before a dump was restored.
 
     :param current: the number of the current version of the table.
     """
     made = [one for one in refreshes if one.version and one.state is not RefreshState.SKIPPED]
     again = {one.version for one in made if one.state is not RefreshState.UNDONE}
-    gone = [
-        one for one in made if one.state is RefreshState.UNDONE and (one.version in again or (one.version or 0) > (current or 0))
-    ]
-    newest_first = sorted((one for one in made if one not in gone), key=lambda one: one.version or 0, reverse=True)
+
+    def is_of_the_table(one: Refresh) -> bool:
+        is_gone = one.version in again or (one.version or 0) > (current or 0)
+        return one.state is not RefreshState.UNDONE or not is_gone
+
+    newest_first = sorted(filter(is_of_the_table, made), key=lambda one: one.version or 0, reverse=True)
     return list(takewhile(lambda one: one.is_made_of_sources, newest_first))

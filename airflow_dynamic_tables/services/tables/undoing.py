@@ -37,10 +37,14 @@ def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTa
     if gone := _not_in(workspace, identifier, table, current):
         current = table.current()  # a commit may have landed before the history was read
         gone = {token: gone[token] for token in gone.keys() & _not_in(workspace, identifier, table, current).keys()}
-    errors = {token: f"Version {number} is {_where(number, current)}." for token, number in gone.items()} | errors
     for error in errors.values():
         log.warning("%s: %s", identifier, error)
-    workspace.ledger.mark_undone(errors)
+    lost = {token: f"Version {number} is {_where(number, current)}." for token, number in gone.items() if token not in errors}
+    if lost:
+        newest = max(lost, key=lambda token: gone[token])
+        more = f" {len(lost) - 1} earlier ones are gone, too." if len(lost) > 1 else ""
+        log.warning("%s: %s%s", identifier, lost[newest], more)
+    workspace.ledger.mark_undone(errors | lost)
     return current
 
 
@@ -51,8 +55,8 @@ def _not_in(workspace: Workspace, identifier: TableIdentifier, table: LakeTable,
     if current is not None and current.number:
         made = workspace.ledger.list_versions(identifier, current.number)
         return {token: number for token, number in made.items() if number > current.number or token != current.token}
-    known = table.versions()[-1].number if current is not None and table.versions() else 0
-    return workspace.ledger.list_versions(identifier, known + 1)
+    kept = table.versions() if current is not None else []
+    return workspace.ledger.list_versions(identifier, kept[-1].number + 1 if kept else 1)
 
 
 def _where(number: int, current: Version | None) -> str:
