@@ -150,6 +150,12 @@ class Desk:
         may = self.gateway.access.allowed(self.caller, Right.READ, [guarded(table) for table in asked])
         return [table for table in asked if table.identifier in may]
 
+    def hidden(self, names: Iterable[TableIdentifier]) -> set[TableIdentifier]:
+        """The dynamic tables among these that the caller may not look at."""
+        wanted = set(names)
+        managed = [one for one in self.every_table() if one.identifier in wanted]
+        return {one.identifier for one in managed} - {one.identifier for one in self.readable(managed)}
+
     def _check(self, tables: Sequence[KnownTable], right: Right) -> None:
         may = self.gateway.access.allowed(self.caller, right, [guarded(table) for table in tables])
         for table in tables:

@@ -145,7 +145,8 @@ class LakeTable(ABC):
     one by which others will find it, and need not: the first commit makes it together with its entry in the catalog, see
     :meth:`once`. ``can_add`` is True when a commit can add rows in one step, as streams do. ``library`` in
     ``spark.sql.extensions``, or else the catalog, lets Spark read what files alone do not tell. ``limits`` are types and names
-    that no column can have; a commit refuses them, too.
+    that no column can have; a commit refuses them, too. ``remembers_undone`` says that :meth:`undone` has every version which
+    another engine took away. Otherwise the table may know nothing of those that are later than the current one.
     """
 
     is_atomic: ClassVar[bool] = True
@@ -153,6 +154,7 @@ class LakeTable(ABC):
     limits: ClassVar[TypeLimits] = NO_LIMITS
     can_add: ClassVar[bool] = False
     library: ClassVar[str] = ""
+    remembers_undone: ClassVar[bool] = False
 
     @abstractmethod
     def stage(self, token: str) -> StagedTable:

@@ -92,7 +92,7 @@ class Stage:
 
 
 class RefreshState(StrEnum):
-    """How a refresh stands or ended; UNDONE when it succeeded and another engine took its version away again."""
+    """How a refresh stands or ended; UNDONE when it succeeded and its table has the version no more, though none replaced it."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
@@ -257,6 +257,20 @@ class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest,
     @abstractmethod
     def list_refreshes(self, table: TableIdentifier | None = None, limit: int = 20) -> list[Refresh]:
         """The latest refreshes, newest first."""
+
+    @abstractmethod
+    def list_versions(self, table: TableIdentifier, number: int) -> dict[str, int]:
+        """The versions with that number or a later one that refreshes of a table made, by their tokens, without UNDONE ones.
+
+        Only the latest thousand refreshes are looked at.
+        """
+
+    @abstractmethod
+    def mark_undone(self, errors: Mapping[str, str]) -> None:
+        """Make refreshes UNDONE that succeeded.
+
+        :param errors: what is to be said of each, by their tokens.
+        """
 
     @abstractmethod
     def list_due_reports(self, since: datetime) -> list[Refresh]:

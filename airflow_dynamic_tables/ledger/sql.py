@@ -36,6 +36,9 @@ from airflow_dynamic_tables.ledger.renaming import SqlNames
 from airflow_dynamic_tables.ledger.source_states import prune_states, read_states, write_states
 from airflow_dynamic_tables.redaction import without_secrets
 
+_LATEST = 1_000
+"""Refreshes of a table that are looked at for versions."""
+
 _OWNED = (StageState.OPEN, StageState.COMMITTING)
 _FINISHED = tuple(set(RefreshState) - {RefreshState.RUNNING, RefreshState.QUARANTINED})
 
@@ -175,6 +178,23 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
             query = query.where(refreshes.c.table_name == str(table))
         with self._database.transaction() as connection:
             return [_to_refresh(row) for row in connection.execute(query).mappings()]
+
+    def list_versions(self, table: TableIdentifier, number: int) -> dict[str, int]:
+        """See :meth:`Ledger.list_versions`."""
+        of_table = select(refreshes.c.token, refreshes.c.version, refreshes.c.state).where(refreshes.c.table_name == str(table))
+        latest = of_table.order_by(refreshes.c.started_at.desc()).limit(_LATEST).subquery()
+        query = select(latest.c.token, latest.c.version)
+        query = query.where(latest.c.state == RefreshState.SUCCEEDED, latest.c.version >= number)
+        with self._database.transaction() as connection:
+            return {row.token: row.version for row in connection.execute(query.order_by(latest.c.version))}
+
+    def mark_undone(self, errors: Mapping[str, str]) -> None:
+        """See :meth:`Ledger.mark_undone`."""
+        succeeded = (refreshes.c.token == bindparam("of")) & (refreshes.c.state == RefreshState.SUCCEEDED)
+        change = update(refreshes).where(succeeded).values(state=RefreshState.UNDONE, error=bindparam("why"))
+        if errors:
+            with self._database.transaction() as connection:
+                connection.execute(change, [{"of": token, "why": error} for token, error in errors.items()])
 
     def list_due_reports(self, since: datetime) -> list[Refresh]:
         """See :meth:`Ledger.list_due_reports`."""

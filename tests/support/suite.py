@@ -52,6 +52,7 @@ GROUPS = {
         "tests/contracts/catalogs/",
         "tests/contracts/creating/",
         "tests/contracts/formats/",
+        "tests/contracts/refreshing/",
         "tests/contracts/runners/",
         "tests/definitions/queries/test_traps.py",
         "tests/docs/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,14 +11,26 @@ from pydantic import Field
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.api.answers import TABLE, Answer, DropAnswer, StateAnswer, examples
-from airflow_dynamic_tables.api.desk import AtDesk
+from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
 from airflow_dynamic_tables.api.questions import Drop, Name, Resumption, Suspension
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.changing.dropping import drop, drop_if_exists
 from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.deployments.diffing import differences
+from airflow_dynamic_tables.services.deployments.values import FieldChange
+from airflow_dynamic_tables.services.tables.owners import claimed, deployed_by, own_deployment
 
 router = APIRouter()
+
+_OWN_TEXT = ("query", "original_query")
+"""Fields with the text of the query itself."""
+
+_IN_FULL = ("resolved.query", "expanded_query")
+"""Fields with the text of the query in which views are inlined."""
+
+_UPSTREAM = "resolved.upstream"
+"""The field with the tables that the query reads."""
 
 
 class FieldAnswer(Answer):
@@ -109,7 +123,7 @@ def drop_table(desk: AtDesk, table: Name, how: Drop) -> DropAnswer:
 def diff(desk: AtDesk, table: Name) -> DiffAnswer:
     """What deploying the definition would do, the tables downstream that it touches, and which text changed.
 
-    Downstream tables that the caller may not look at are left out.
+    Tables that the caller may not look at are left out, and so is the text of views that the query reads.
     """
     known = desk.table(table, Right.READ)
     if known.definition is None:
@@ -119,10 +133,12 @@ def diff(desk: AtDesk, table: Name) -> DiffAnswer:
     below = {one.identifier for one in desk.readable(desk.known(touched.table) for touched in found.downstream)}
     columns = [FieldAnswer(name=one.name, deployed=one.deployed, declared=one.declared) for one in found.columns]
     return DiffAnswer(
-        **{name: getattr(found, name) for name in ("change", "reason", "next", "query", "claimed")},
+        **{name: getattr(found, name) for name in ("change", "reason", "next")},
+        query=found.query if any(one.name in _OWN_TEXT for one in found.fields) else "",
+        claimed=_claimed(desk, known) if found.claimed else None,
         place=f"{known.definition.file}:{known.definition.line}",
         identifier=str(found.identifier),
-        fields=[FieldAnswer.model_validate(one) for one in found.fields],
+        fields=[_field(desk, one) for one in found.fields],
         columns=columns,
         downstream=[
             TouchedAnswer(table=str(touched.table), columns=None if touched.columns is None else list(touched.columns))
@@ -130,3 +146,24 @@ def diff(desk: AtDesk, table: Name) -> DiffAnswer:
             if touched.table in below
         ],
     )
+
+
+def _field(desk: Desk, change: FieldChange) -> FieldAnswer:
+    """One field; of the query in full only that it changed, and no table that the caller may not look at."""
+    if change.name in _IN_FULL:
+        return FieldAnswer(name=change.name, deployed=None, declared=None)
+    if change.name != _UPSTREAM:
+        return FieldAnswer.model_validate(change)
+    names = {*(change.deployed or ()), *(change.declared or ())}
+    hidden = {str(name) for name in desk.hidden(map(TableIdentifier.parse, names))}
+    deployed, declared = ([one for one in names or () if one not in hidden] for names in (change.deployed, change.declared))
+    return FieldAnswer(name=change.name, deployed=deployed, declared=declared)
+
+
+def _claimed(desk: Desk, known: KnownTable) -> str:
+    """The two deployments that declare a table, by their files without the folders of the server."""
+    owner = deployed_by(known.entry.definition) if known.entry is not None else None
+    if owner is None or known.definition is None:
+        return f"{known.identifier} is declared by two deployments."
+    own = own_deployment(desk.workspace.ledger.installation(), known.definition)
+    return claimed(known.identifier, *(replace(one, file=Path(one.file).name) for one in (owner, own)))

@@ -22,7 +22,7 @@ from airflow_dynamic_tables.api.answers import (
     VersionAnswer,
     VersionsAnswer,
 )
-from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
+from airflow_dynamic_tables.api.desk import AtDesk, KnownTable
 from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter, Time
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -125,7 +125,7 @@ def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
             read_by.setdefault(source, []).append(name)
     above = _reached(known.identifier, reads)
     below = _reached(known.identifier, read_by)
-    hidden = _hidden(desk, above | below)
+    hidden = desk.hidden(above | below)
     return LineageAnswer(
         identifier=str(known.identifier),
         upstream=_names(set(reads.get(known.identifier, ())) - hidden),
@@ -133,13 +133,6 @@ def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
         ancestors=_names(above - hidden),
         descendants=_names(below - hidden),
     )
-
-
-def _hidden(desk: Desk, names: Iterable[TableIdentifier]) -> set[TableIdentifier]:
-    """The dynamic tables among these that the caller may not look at."""
-    wanted = set(names)
-    managed = [one for one in desk.every_table() if one.identifier in wanted]
-    return {one.identifier for one in managed} - {one.identifier for one in desk.readable(managed)}
 
 
 def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[TableIdentifier]]) -> set[TableIdentifier]:
@@ -175,7 +168,7 @@ def plan(
     except ConfigurationError as error:
         raise InvalidFieldError("query.scheduleTime", str(error)) from error
     planned = preview(declared, at)
-    hidden = _hidden(desk, declared.upstream)
+    hidden = desk.hidden(declared.upstream)
     planned = replace(
         planned,
         statement=statement(declared.query, planned.partitions),

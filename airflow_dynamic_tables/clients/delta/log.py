@@ -50,7 +50,9 @@ class DeltaLog:
         entries = _numbers(_ENTRY, names)
         known = {*entries}
         gap = next((entry for entry in reversed(entries) if entry - 1 not in known), 0)
-        starts = {0, *_whole_checkpoints(names)}
+        checkpoints = _whole_checkpoints(names)
+        # What comes after the newest checkpoint is read from there. After an older one it may have come too late.
+        starts = {0, *checkpoints, max(checkpoints, default=-1) + 1}
         start = min((entry for entry in entries if entry >= gap and entry in starts), default=None)
         return [entry for entry in entries if start is not None and entry >= start]
 

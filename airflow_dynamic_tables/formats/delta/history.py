@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,9 @@ from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.formats.commits import FENCE, TOKEN, version_of
 from airflow_dynamic_tables.formats.delta.entries import APPLICATION, FRESH, KEEPS_TOKENS, TOKENS_KEPT, application_of, is_new
+
+STAGES = "_stages"
+"""A folder beside the log. A name that begins with an underscore is left alone by ``VACUUM``, whoever calls it."""
 
 STREAM = "dynamic-tables.stream"
 """Property of a version with how far it is of a stream."""
@@ -61,7 +65,10 @@ class DeltaHistory:
                 yield version
 
     def current(self) -> Version | None:
-        """The current version, also when somebody else's clean-up of the log took its entry; ``None`` before the first one."""
+        """The current version, also when another engine's clean-up of the log took its entry; ``None`` before the first one.
+
+        Its number is 0, and it is fresh up to no time, when it is not known which one it is.
+        """
         if self.snapshot is None or self.is_new:
             return None
         newest = next(self.versions(), None)
@@ -70,9 +77,12 @@ class DeltaHistory:
         number = self.snapshot.transaction(APPLICATION)
         if number is None:
             return None
-        if any(_is_restore(info) for _, info in self._lineage()):
-            return Version(0, "", "", None, self._latest_time())  # one whose entry is gone, and not the latest
-        return self._forgotten(self.snapshot, number, self._token_of(number))
+        token = self._token_of(number)
+        # The number is noted for ever, and a RESTORE whose entry is gone, too, does not show: a file of the version does.
+        has_files = token != "" and self.find_files(token) is not None
+        if not has_files or any(_is_restore(info) for _, info in self._lineage()):
+            return Version(0, "", "", None, self._latest_time())
+        return self._forgotten(self.snapshot, number, token)
 
     def next_number(self) -> int:
         """The number of the next version: above any there ever was."""
@@ -92,9 +102,10 @@ class DeltaHistory:
                 return version
         return self._forgotten(self.snapshot, number, token) if number is not None else None
 
-    def find_files(self, stage: str, token: str) -> Version | None:
-        """The version that a token's commit made, when only files of its stage tell of it: its number is unknown, 0."""
-        if self.snapshot is None or not any(file.uri.startswith(f"{stage}/") for file in self.snapshot.files):
+    def find_files(self, token: str) -> Version | None:
+        """The version that a token's commit made, when only files of its stage show it: its number is unknown, 0."""
+        stage = f"{stage_of(self.log.location, token)}/"
+        if self.snapshot is None or not any(file.uri.startswith(stage) for file in self.snapshot.files):
             return None
         return Version(0, token, "", None, self._latest_time())
 
@@ -184,6 +195,11 @@ class DeltaHistory:
         """When the table was changed last, as its log says; no version can be newer."""
         info = next((info for _, info in self._infos()), {})
         return datetime.fromtimestamp(float(info.get("timestamp") or 0) / 1000, UTC)
+
+
+def stage_of(location: str, token: str) -> str:
+    """The folder of the stage of a token."""
+    return f"{location}/{STAGES}/{quote(token, safe='')}"
 
 
 def _transactions(stream: Any, *, is_text: bool) -> list[Mapping[str, Any] | None]:

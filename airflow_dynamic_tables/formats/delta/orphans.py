@@ -13,8 +13,7 @@ from airflow_dynamic_tables.clients.files import Entry, list_entries, plain_path
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.data_files import is_hidden
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConfigurationError
-from airflow_dynamic_tables.formats.delta.history import DeltaHistory
-from airflow_dynamic_tables.formats.delta.stage import STAGES
+from airflow_dynamic_tables.formats.delta.history import STAGES, DeltaHistory
 from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 _OF_OTHERS = timedelta(days=6)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.deleting import delete_files, delete_folder
 from airflow_dynamic_tables.clients.delta.features import why_unwritable
@@ -45,12 +44,9 @@ from airflow_dynamic_tables.formats.commits import (
     version_of,
 )
 from airflow_dynamic_tables.formats.delta.entries import Change, Definition, commit_entry, definition_of, fence_entry
-from airflow_dynamic_tables.formats.delta.history import DeltaHistory, position_told
+from airflow_dynamic_tables.formats.delta.history import DeltaHistory, position_told, stage_of
 from airflow_dynamic_tables.formats.delta.retention import keep_readable
 from airflow_dynamic_tables.formats.delta.staged import AddedFile, staged_files
-
-STAGES = "_stages"
-"""A folder beside the log. A name that begins with an underscore is left alone by ``VACUUM``, whoever calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +77,11 @@ class DeltaStagedTable(StagedTable):
         snapshot = open_snapshot(location)
         if snapshot is not None:
             self._check_writable(snapshot)
-        return self._stage(location)
+        return stage_of(location, self._token)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         """See :meth:`StagedTable.commit`."""
-        stage = self._stage(self._location())
+        stage = stage_of(self._location(), self._token)
         check_result(request, self._token, stage, can_add=True)
         added = cache(lambda: staged_files(request, f"{stage}/data"))  # nobody writes there any more
         return self._committed(lambda history: self._replacement(history, request, added), before_publish)
@@ -100,7 +96,7 @@ class DeltaStagedTable(StagedTable):
         if location is None:
             return None
         history = DeltaHistory.at(location)
-        return history.find(self._token) or history.find_files(self._stage(location), self._token)
+        return history.find(self._token) or history.find_files(self._token)
 
     def fence(self) -> None:
         """See :meth:`StagedTable.fence`: an entry that changes nothing takes the number that the commit would need."""
@@ -110,10 +106,7 @@ class DeltaStagedTable(StagedTable):
         """See :meth:`StagedTable.abort`; of a table that was dropped every file stays."""
         folder = self._locate()
         if folder is not None:
-            delete_folder(folder, self._stage(folder))
-
-    def _stage(self, location: str) -> str:
-        return f"{location}/{STAGES}/{quote(self._token, safe='')}"
+            delete_folder(folder, stage_of(folder, self._token))
 
     def _location(self) -> str:
         location = self._locate()

@@ -39,6 +39,7 @@ class HiveTable(LakeTable):
     """
 
     limits = tables.LIMITS
+    remembers_undone = True
 
     def __init__(self, store: MetastoreStore, path: ObjectPath, file_format: str) -> None:
         self._metastore = store.metastore

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import quote
+from uuid import UUID
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
@@ -59,11 +60,14 @@ class IcebergStagedTable(StagedTable):
         self._store = store
         self._path = path
         self._token = token
+        self._uuid: UUID | None = None
+        """The table that the stage is of: a server may put one that is made again into the same folder."""
 
     def begin(self) -> str:
         """See :meth:`StagedTable.begin`; makes the table when there is none."""
         table = load_or_make(self._store, self._path)
         check_writable(table, self._path)
+        self._uuid = table.metadata.table_uuid
         return self._folder(table)
 
     def commit(self, request: CommitRequest, before_publish: Callable[[], None]) -> Version:
@@ -96,6 +100,9 @@ class IcebergStagedTable(StagedTable):
                 raise CommitRejectedError(f"{self._path} was dropped meanwhile.")
             if version := tables.find(table, self._token):
                 return version
+            if table.metadata.table_uuid != (self._uuid or table.metadata.table_uuid):
+                raise CommitRejectedError(f"{self._path} was dropped meanwhile, and made again; refresh it again.")
+            self._uuid = table.metadata.table_uuid
             check_writable(table, self._path)
             with preparing(self._path):
                 transaction = change(table)

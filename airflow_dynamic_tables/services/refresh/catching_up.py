@@ -8,6 +8,7 @@ only as far as no tick is missing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
@@ -24,10 +25,13 @@ from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
-from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, TimeTable, history, lacking, ranges
+from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, Made, TimeTable, history, lacking, made_before, ranges
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+_ALL = 10_000
+"""Refreshes of the history that are looked at where it is not known which version a table is at."""
 
 
 def time_table(table: DynamicTable) -> TimeTable:
@@ -70,7 +74,7 @@ def _first(workspace: Workspace, request: RefreshRequest, table: LakeTable, curr
     definition = request.table
     if definition.start_date is not None and definition.start_date < request.schedule_time:
         return _after(request, definition.start_date, "it begins with start_date:")
-    if current is not None and (oldest := _oldest(workspace, definition)) is not None:
+    if current is not None and (oldest := _oldest(workspace, definition, current)) is not None:
         return _after(request, oldest, "it begins with the oldest partition that was asked for:")
     if definition.initial is Initial.LATEST:
         return replace(request, begins="it begins with the latest tick (initial: latest)")
@@ -79,9 +83,14 @@ def _first(workspace: Workspace, request: RefreshRequest, table: LakeTable, curr
     return replace(request, missed=WHOLE_TABLE, begins="it begins with all that its sources have (initial: all)")
 
 
-def _oldest(workspace: Workspace, table: DynamicTable) -> datetime | None:
-    """The time with which the oldest partition begins that a user asked for; ``None``: unknown."""
-    made = (refresh for refresh in history(workspace, table.identifier) if not refresh.partitions.is_whole)
+def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> datetime | None:
+    """The time with which the oldest partition begins that was asked for; ``None``: unknown.
+
+    Where it is not known which version the table is at, this is any that the history has.
+    """
+    known = history(workspace, table.identifier, current.number)
+    refreshes = known if current.number else workspace.ledger.list_refreshes(table.identifier, _ALL)
+    made = (refresh for refresh in refreshes if refresh.version and not refresh.partitions.is_whole)
     starts: list[datetime] = []
     for spec in (spec for refresh in made for spec in refresh.partitions):
         try:
@@ -127,7 +136,9 @@ def fresh_then(
     if fresh is None:
         begins = current is None and request.partitions is None
         return request.schedule_time if begins else None
-    return _moved_on(workspace, request, fresh, partitions)
+    made = [(request.schedule_time, partitions)]
+    made += made_before(workspace, request.table.identifier, current.number if current is not None else None)
+    return _moved_on(workspace, request, fresh, made)
 
 
 def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: Version | None) -> None:
@@ -142,10 +153,8 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
         )
 
 
-def _moved_on(workspace: Workspace, request: RefreshRequest, fresh: datetime, partitions: PartitionSet) -> datetime:
+def _moved_on(workspace: Workspace, request: RefreshRequest, fresh: datetime, made: Sequence[Made]) -> datetime:
     """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
-    made = [(request.schedule_time, partitions)]
-    made += [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, request.table.identifier)]
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
     for tick, planned in time_table(request.table).steps(fresh, max(time for time, _ in made)):
         if not lacking(normalised(planned, columns), tick, made).is_empty:

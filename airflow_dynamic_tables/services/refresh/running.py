@@ -172,7 +172,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
 
 def _to_do(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> tuple[RefreshRequest, ToDo | Skipped]:
     """The request with the ticks that were missed, and what it does; or why there is nothing to do."""
-    current = table.current()
+    current = _newest(workspace, request, table)  # first: the rest believes the history
     growth = look(workspace, request.table, request.sources, current)
     request = caught_up(workspace, request, table, current) if growth is None else request
     partitions = planned_partitions(workspace, request, growth)
@@ -216,8 +216,7 @@ def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
 def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, to_do: ToDo) -> RefreshPlan | Skipped:
     """Bind the sources and write the plan beside a stage that was just opened; when that fails, the stage is to be aborted."""
     # The current version is read under the lease: nobody else can commit these partitions from here on.
-    note_undone(workspace, stage.table, table)
-    current = table.current()
+    current = _newest(workspace, request, table)
     growth = to_do.growth
     if growth is not None and growth.base != (current.token if current is not None else None):
         raise ConflictError(f"{stage.table} changed while its sources were looked at; the next try reads them anew.")
@@ -252,6 +251,11 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     tell_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
+
+
+def _newest(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> Version | None:
+    """The current version, once the history says which others are gone. A draft of CREATE TABLE AS never had the others."""
+    return table.current() if request.is_one_off else note_undone(workspace, request.table.identifier, table)
 
 
 def _as_skipped(reason: Reason) -> RefreshChanges:
@@ -316,8 +320,8 @@ def _publishing(workspace: Workspace, attempt: Attempt, result: RefreshResult) -
 
     What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
     """
-    note_undone(workspace, attempt.stage.table, attempt.table)
-    current = attempt.table.current() if attempt.stage.partitions.is_whole else None
+    newest = _newest(workspace, attempt.request, attempt.table)
+    current = newest if attempt.stage.partitions.is_whole else None
     fresh = fresh_until(workspace, current)
     if skipped := overtaken(attempt.request, attempt.stage.partitions, current, fresh):
         raise OvertakenError(skipped.reason.text)

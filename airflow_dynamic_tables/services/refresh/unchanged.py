@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from uuid import NAMESPACE_URL, uuid5
 
 from airflow_dynamic_tables.core.partitioning import plain_keys
@@ -30,6 +29,7 @@ from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import stretch
+from airflow_dynamic_tables.services.tables.ticks import standing
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -205,8 +205,7 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
     last |= {opened.token} if opened is not None else set()
     if unfinished or last != {version.token}:
         raise _MovedError("its last refresh did not come to a good end")
-    versions = sorted((refresh for refresh in refreshes if refresh.version), key=lambda one: one.version or 0, reverse=True)
-    return version, list(takewhile(lambda one: one.is_made_of_sources, versions))
+    return version, standing(refreshes, version.number)
 
 
 class _Comparison:

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.formats.base import kept_version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
 from airflow_dynamic_tables.services.stages.settling import give_up, tell_landed
+from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -75,6 +76,7 @@ def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
 
 def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> Version:
     table = workspace.table(request.identifier, stage.format)
+    note_undone(workspace, stage.table, table)
     old = kept_version(table.versions(), request.number, stage.table)
     workspace.ledger.record(
         Refresh(

@@ -34,7 +34,7 @@ from airflow_dynamic_tables.services.tables.progress import (
     positions_of,
     versions_read,
 )
-from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
+from airflow_dynamic_tables.services.tables.ticks import TimeTable, made_before, missing_partitions, ranges
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -368,7 +368,7 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
     lag = now - fresh if fresh else None
     period = said.period
     allowed = _allowed_lag(period, said.cron, said.timezone, now) if period else None
-    missing = _missing(seen, said, workspace, fresh, now - allowed) if fresh and lag and allowed and lag > allowed else ()
+    missing = _missing(seen, said, content, workspace, now - allowed) if lag and allowed and lag > allowed else ()
     return TableStatus(
         identifier=str(seen.identifier),
         defined=defined,
@@ -394,12 +394,13 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
     )
 
 
-def _missing(seen: _Seen, said: _Said, workspace: Workspace, fresh: datetime, due: datetime) -> PartitionSet | tuple[()]:
+def _missing(seen: _Seen, said: _Said, content: _Content, workspace: Workspace, due: datetime) -> PartitionSet | tuple[()]:
     """The partitions of the ticks that a late table lacks; none of one that has no schedule, or no time partitions."""
-    if not said.formatters or not said.period or seen.entry is None:
+    if not said.formatters or not said.period or seen.entry is None or content.fresh_until is None:
         return ()
     times = TimeTable(said.cron, said.timezone, said.period, said.formatters)
-    return missing_partitions(workspace, seen.entry, seen.identifier, times, fresh, due)
+    made = made_before(workspace, seen.identifier, content.version)
+    return missing_partitions(times, seen.entry.columns, made, content.fresh_until, due)
 
 
 def _problem(content: _Content) -> str | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-from airflow_dynamic_tables.catalog.values import AnyTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.cron import ticks
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
@@ -16,6 +15,7 @@ from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
 from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet, describe
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -29,6 +29,9 @@ _INSTANT = timedelta(microseconds=1)
 
 _REPEATED = timedelta(hours=1)
 """How far autumn sets the clock back, at most."""
+
+Made = tuple[datetime, PartitionSet]
+"""The schedule time of a refresh, and the partitions that it made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +99,56 @@ def ranges(partitions: Iterable[Mapping[str, str | None]]) -> str:
 
 
 def missing_partitions(
-    workspace: Workspace, table: AnyTable, identifier: TableIdentifier, times: TimeTable, fresh: datetime, until: datetime
+    times: TimeTable, columns: Sequence[Column], made: Sequence[Made], fresh: datetime, until: datetime
 ) -> PartitionSet:
     """The partitions of the ticks of a table after one time up to another that no refresh has made, or the first of them.
 
+    :param made: as of :func:`lacking`.
     :param fresh: the end of its unbroken ticks.
     """
-    made = [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, identifier)]
     missing = NO_PARTITIONS
     for tick, planned in times.steps(fresh, until):
-        missing = missing.union(lacking(normalised(planned, table.columns), tick, made))
+        missing = missing.union(lacking(normalised(planned, columns), tick, made))
         if len(missing) >= MOST_PARTITIONS:
             break
     return missing
 
 
-def lacking(planned: PartitionSet, tick: datetime, made: list[tuple[datetime, PartitionSet]]) -> PartitionSet:
+def lacking(planned: PartitionSet, tick: datetime, made: Sequence[Made]) -> PartitionSet:
     """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over.
 
-    :param made: schedule times and partitions of refreshes.
+    :param made: by which refreshes.
     """
     return PartitionSet.of(spec for spec in planned if not any(time >= tick and then.covers(spec) for time, then in made))
 
 
-def history(workspace: Workspace, identifier: TableIdentifier) -> list[Refresh]:
-    """The refreshes whose partitions the table has, newest version first: those since it was rolled back, or undone."""
-    refreshes = workspace.ledger.list_refreshes(identifier, _LATEST)
-    versions = (one for one in refreshes if one.version and one.state is not RefreshState.SKIPPED)
-    newest_first = sorted(versions, key=lambda one: one.version or 0, reverse=True)
+def history(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> list[Refresh]:
+    """The refreshes whose partitions the table has, newest version first: those since it was rolled back, or undone.
+
+    :param current: the number of its current version.
+    """
+    return standing(workspace.ledger.list_refreshes(identifier, _LATEST), current)
+
+
+def made_before(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> list[Made]:
+    """As :func:`history`, for :func:`lacking`."""
+    return [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, identifier, current)]
+
+
+def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]:
+    """Those of some refreshes whose rows their table may have, newest version first: up to a rollback, or an undone version.
+
+    An undone version does not end the list when it is later than the current one, or when its number came again: then it was
+    taken back, or it is of a table that was dropped, or of the time before a dump was restored.
+
+    :param current: the number of the current version of the table.
+    """
+    made = [one for one in refreshes if one.version and one.state is not RefreshState.SKIPPED]
+    again = {one.version for one in made if one.state is not RefreshState.UNDONE}
+
+    def is_of_the_table(one: Refresh) -> bool:
+        is_gone = one.version in again or (one.version or 0) > (current or 0)
+        return one.state is not RefreshState.UNDONE or not is_gone
+
+    newest_first = sorted(filter(is_of_the_table, made), key=lambda one: one.version or 0, reverse=True)
     return list(takewhile(lambda one: one.is_made_of_sources, newest_first))

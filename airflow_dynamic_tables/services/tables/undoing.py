@@ -1,12 +1,17 @@
-"""Versions that another engine took away: the history says so, and the next scheduled refresh makes up for their partitions."""
+"""Versions that another engine took away: the history says so, and the next scheduled refresh makes up for their partitions.
+
+A table says itself which of its versions were undone as long as it knows them. Another engine may also go back to an earlier
+version, restore a dump, or drop the table: then the table knows nothing of the later versions, and only the history has them.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -14,19 +19,57 @@ from airflow_dynamic_tables.services.workspace import Workspace
 log = logging.getLogger(__name__)
 
 
-def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> None:
+def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> Version | None:
     """Write into the history which versions another engine took away, or partitions of them; idempotent.
 
+    A rollback of our own makes a version, so the history tells of it already.
+
+    :return: the current version of the table.
     :raises CatalogUnavailableError: when table or ledger cannot be asked.
     """
+    errors: dict[str, str] = {}
     for undone in table.undone():
         refresh = workspace.ledger.get_refresh(undone.version.token)
-        if refresh is None or refresh.state is not RefreshState.SUCCEEDED:
-            continue
-        until = "" if undone.for_good else " until the next refresh makes up for it"
-        what = f"Version {undone.version.number} was undone by another engine, {undone.how}{until}."
-        log.warning("%s: %s", identifier, what)
-        workspace.ledger.update_refresh(refresh.token, state=RefreshState.UNDONE, error=what)
+        if refresh is not None and refresh.state is RefreshState.SUCCEEDED:
+            until = "" if undone.for_good else " until the next refresh makes up for it"
+            errors[refresh.token] = f"Version {undone.version.number} was undone by another engine, {undone.how}{until}."
+    current = table.current()
+    if gone := _not_in(workspace, identifier, table, current):
+        current = table.current()  # a commit may have landed before the history was read
+        gone = {token: gone[token] for token in gone.keys() & _not_in(workspace, identifier, table, current).keys()}
+    for error in errors.values():
+        log.warning("%s: %s", identifier, error)
+    lost = {token: f"Version {number} is {_where(number, current)}." for token, number in gone.items() if token not in errors}
+    if lost:
+        newest = max(lost, key=lambda token: gone[token])
+        more = f" {len(lost) - 1} earlier ones are gone, too." if len(lost) > 1 else ""
+        log.warning("%s: %s%s", identifier, lost[newest], more)
+    workspace.ledger.mark_undone(errors | lost)
+    return current
+
+
+def _not_in(workspace: Workspace, identifier: TableIdentifier, table: LakeTable, current: Version | None) -> Mapping[str, int]:
+    """The versions of the history that are later than the current one of the table, or another one of that number."""
+    if current is not None and table.remembers_undone:
+        return {}
+    if current is not None and current.number:
+        made = workspace.ledger.list_versions(identifier, current.number)
+        return {token: number for token, number in made.items() if number > current.number or token != current.token}
+    kept = table.versions() if current is not None else []
+    return workspace.ledger.list_versions(identifier, kept[-1].number + 1 if kept else 1)
+
+
+def _where(number: int, current: Version | None) -> str:
+    """What became of a version that is not in its table."""
+    if current is None:
+        return "not in the table any more, which has no version: it was dropped, or another engine took it back"
+    if not current.number:
+        return (
+            "not known to be in the table any more: another engine took it back, or rewrote it and removed its log or snapshots"
+        )
+    if number == current.number:
+        return "not in the table any more, which was restored or made again, and has another version of that number"
+    return f"not in the table any more: another engine took the table back to version {current.number}"
 
 
 def with_undone(planned: PartitionSet, table: LakeTable, partition_keys: Sequence[str]) -> PartitionSet:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx
 
 from airflow_dynamic_tables.api.access import Right
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.tables.owners import deployed_by, mark
 from airflow_dynamic_tables.services.workspace import utc_now
 from tests.support.gateway import Served
 from tests.support.pyarrow_job import write_numbers
@@ -63,3 +67,51 @@ dynamic_tables:
     assert (version["number"], version["token"]) == (1, "t1")
     table = client.get("/v3/dynamic-tables/lake.sales.numbers").json()
     assert (table["version"], table["columns"]) == (1, [{"name": "x", "type": "bigint", "comment": None}])
+
+
+def test_a_difference_shows_no_view_and_no_table_that_the_caller_may_not_see(gateway: Served, client: httpx.Client) -> None:
+    """A view that a table reads may be of others, and may have changed."""
+    file = gateway.definitions / "sales.yaml"
+    text = """
+defaults: {catalog: lake, database: sales}
+views:
+- {name: closed_view, query: SELECT 'text-of-the-view' AS x}
+dynamic_tables:
+- {name: hidden, freshness: 1 hour, query: SELECT 'a' AS x}
+- {name: numbers, freshness: 1 hour, query: SELECT x FROM closed_view}
+"""
+    file.write_text(text)
+    tables = open_project(str(gateway.definitions)).load_all().tables
+    with gateway.workspace() as workspace:
+        create(workspace, tables[TableIdentifier("lake", "sales", "numbers")])
+    file.write_text(text.replace("'text-of-the-view' AS x", "x || 'text-of-the-view' AS x FROM hidden"))
+    gateway.rights.refused.add(("ann", Right.READ, "hidden"))
+    found = client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()
+    assert "text-of-the-view" not in str(found)
+    assert "hidden" not in str(found)
+    assert (found["change"], found["query"]) == ("METADATA", "")
+    assert found["fields"] == [
+        {"name": "resolved.query", "deployed": None, "declared": None},
+        {"name": "resolved.upstream", "deployed": [], "declared": []},
+    ]
+    gateway.rights.refused.clear()
+    found = client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()
+    assert found["fields"][1] == {"name": "resolved.upstream", "deployed": [], "declared": ["lake.sales.hidden"]}
+
+
+def test_a_table_that_two_declare_names_no_folder_of_the_server(gateway: Served, client: httpx.Client) -> None:
+    tables = open_project(str(gateway.definitions)).load_all().tables
+    daily = tables[TableIdentifier("lake", "sales", "daily")]
+    with gateway.workspace() as workspace:
+        create(workspace, daily)
+        catalog = workspace.catalog("lake")
+        entry = catalog.get_table(daily.identifier.path)
+        assert isinstance(entry, CatalogDynamicTable)
+        mine = deployed_by(entry.definition)
+        assert mine is not None
+        other = replace(mine, installation="another", file="/srv/secret-folder/sales.yaml")
+        catalog.alter_table(daily.identifier.path, replace(entry, definition={**(entry.definition or {}), **mark(other)}))
+    found = client.get(f"{DAILY}/diff").json()
+    assert found["claimed"]
+    assert "secret-folder" not in str(found)
+    assert str(gateway.definitions) not in str(found)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -16,10 +14,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.contracts.creating.maker import Maker
-from tests.support.benches.iceberg import glue_properties
+from tests.support.benches.empty_catalogs import empty_catalog
 from tests.support.clock import Clock
-from tests.support.iceberg_rest.server import IcebergRest
-from tests.support.object_store import running_object_store
 
 _KEYS_STAY = pytest.mark.lacks("other keys")
 
@@ -43,29 +39,10 @@ def clock() -> Clock:
 def maker(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, empty_state: Path) -> Iterator[Maker]:
     """A table that nobody has made yet, in a catalog of its own."""
     kind, _, table_format = request.param.partition("/")
-    with _catalog(kind, request, tmp_path) as (entry, data):
+    with empty_catalog(kind, request, tmp_path) as (entry, data):
         file = tmp_path / "catalogs.yaml"
         file.write_text(json.dumps({"catalogs": [{"name": "lake", **entry}]}))
         state = shutil.copy(empty_state, tmp_path / "state.db")
         with open_workspace(Settings(f"sqlite:///{state}", f"file://{tmp_path}/warehouse", file), clock) as workspace:
             table = TableIdentifier("lake", f"db_{uuid4().hex}" if kind == "hive" else "sales", "figures")
             yield Maker(workspace, clock, table, table_format, data)
-
-
-@contextmanager
-def _catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[Mapping[str, object], Path]]:
-    """What a catalogs file says of an empty catalog of a kind, and the folder of all its files."""
-    data = folder / "lake"
-    warehouse = {"warehouse": data.as_uri()}
-    if kind == "sql":
-        yield {"type": "sql", "connection-params": warehouse}, data
-    elif kind == "hive":
-        yield {"type": "hive", "connection-params": {"uri": request.getfixturevalue("hive_metastore").uri, **warehouse}}, data
-    elif kind == "rest":
-        rest: IcebergRest = request.getfixturevalue("iceberg_rest")
-        rest.empty()
-        chosen = urlsplit(rest.routes.catalog.properties["warehouse"]).path
-        yield {"type": "iceberg", "connection-params": {"uri": rest.uri}}, Path(chosen)
-    else:
-        with running_object_store() as store:
-            yield {"type": "iceberg", "connection-params": {"type": "glue", **glue_properties(store), **warehouse}}, data

@@ -479,6 +479,21 @@ class TestRefreshes:
         assert len(ledger.list_refreshes(limit=100)) == 30
         assert ledger.tables() == sorted([TABLE, OTHER])
 
+    def test_versions_are_undone_together(self, ledger: SqlLedger) -> None:
+        made = {"t1": 1, "t2": 2, "t3": 3, "t4": 3, "t5": None}
+        for minute, (token, version) in enumerate(made.items()):
+            started = NOON + timedelta(minutes=minute)
+            ledger.record(replace(MINIMAL, token=token, state=RefreshState.SUCCEEDED, version=version, started_at=started))
+        ledger.record(replace(MINIMAL, token="failed", state=RefreshState.FAILED, version=4))
+        ledger.record(replace(MINIMAL, token="other", table=OTHER, state=RefreshState.SUCCEEDED, version=4))
+        assert ledger.list_versions(TABLE, 2) == {"t2": 2, "t3": 3, "t4": 3}
+        ledger.mark_undone({})
+        ledger.mark_undone({"t2": "Version 2 is gone.", "t3": "Version 3 is gone.", "failed": "", "nothing": ""})
+        assert ledger.list_versions(TABLE, 2) == {"t4": 3}
+        states = {one.token: (one.state.value, one.error) for one in ledger.list_refreshes(TABLE)}
+        assert (states["t2"], states["t4"]) == (("UNDONE", "Version 2 is gone."), ("SUCCEEDED", None))
+        assert states["failed"][0] == "FAILED"
+
     def test_pruning_keeps_what_is_young_unfinished_or_the_last_success(self, ledger: SqlLedger) -> None:
         days = {
             "new": (TABLE, RefreshState.FAILED, 1),

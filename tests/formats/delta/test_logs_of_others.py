@@ -37,6 +37,13 @@ def stamp(bench: Bench, entry: int, at: datetime) -> None:
     os.utime(commit_file(root(bench), entry), (at.timestamp(), at.timestamp()))
 
 
+def forget_all_but_last(bench: Bench) -> None:
+    """Write a checkpoint, and delete the entries before the last one."""
+    DeltaTable(root(bench)).create_checkpoint()
+    for entry in range(DeltaTable(root(bench)).version()):
+        commit_file(root(bench), entry).unlink()
+
+
 @pytest.mark.parametrize("engine", ["delta-rs", "Spark"])
 def test_after_a_restore_to_a_time_the_version_of_then_is_current(bench: Bench, engine: str) -> None:
     """Its entry does not say to which version it went back: the files that the table has then do."""
@@ -83,6 +90,34 @@ def test_of_a_restore_that_nobody_can_tell_the_table_is_not_taken_for_fresh(benc
     assert (current.number, current.data_timestamp) == (0, None)
     again = bench.refresh({"1": [9]}, at=NOON + timedelta(hours=1))
     assert (again.number, again.data_timestamp) == (4, NOON + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("rewrites", [False, True])
+def test_a_version_that_a_restore_took_back_stays_so_when_the_entry_of_the_restore_is_gone(bench: Bench, rewrites: bool) -> None:
+    """The number of the latest version is noted in the table for ever; the files say whether the table has its rows."""
+    refresh_daily(bench, 3)
+    DeltaTable(root(bench)).restore(0)
+    for number in (7, 8):
+        write_deltalake(root(bench), pa.table({"ds": ["9"], "n": [number]}), mode="append")
+    if rewrites:
+        DeltaTable(root(bench)).optimize.compact()
+    forget_all_but_last(bench)
+    current = bench.table.current()
+    assert current is not None
+    assert (current.number, current.token, current.data_timestamp) == (0, "", None)
+    again = bench.refresh({"1": [9]}, "1", at=NOON + timedelta(hours=1))
+    assert (again.number, again.data_timestamp) == (4, NOON + timedelta(hours=1))
+
+
+def test_a_version_whose_entry_is_gone_is_current_while_the_table_has_a_file_of_it(bench: Bench) -> None:
+    refresh_daily(bench, 2)
+    latest = bench.table.current()
+    assert latest is not None
+    write_deltalake(root(bench), pa.table({"ds": ["9"], "n": [7]}), mode="append")
+    forget_all_but_last(bench)
+    current = bench.table.current()
+    assert current is not None
+    assert (current.number, current.token, current.data_timestamp) == (2, latest.token, NOON + DAY)
 
 
 def test_a_restore_to_before_the_first_version_is_a_table_without_one(bench: Bench) -> None:
@@ -162,7 +197,8 @@ def test_a_checkpoint_in_text_stands_for_what_was_before(bench: Bench) -> None:
     assert bench.table.delete_orphans(datetime.now(UTC) + 30 * DAY, tuple).files == 2, "those of the versions that are gone"
     assert bench.table.sample(9, 4) == [{"ds": "1", "n": 3}]
     commit_file(root(bench), 2).unlink()
-    assert [version.number for version in bench.table.versions()] == []
+    assert [version.number for version in bench.table.versions()] == [4, 5], "those after the checkpoint"
+    assert bench.table.sample(9, 4) == [{"ds": "1", "n": 3}]
 
 
 def test_a_table_of_which_only_a_checkpoint_in_text_is_left_is_known(bench: Bench) -> None:

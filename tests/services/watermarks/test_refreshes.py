@@ -34,6 +34,7 @@ from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look, recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
+from tests.support.other_engines import append_and_clean_away, remembered
 from tests.support.pyarrow_job import write_days
 
 PER_HOUR = TableIdentifier("lake", "sales", "per_hour")
@@ -288,6 +289,26 @@ def test_a_rollback_goes_on_from_what_that_version_had_read(growing: Growing) ->
     growing.hour(12, [12])
     assert growing.turn() == ["11", "12"]
     assert growing.rows() == {"10": [10], "11": [11], "12": [12]}
+
+
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+@pytest.mark.parametrize("cleans_away", [False, True])
+def test_hours_that_others_took_back_are_published_again(growing: Growing, table_format: str, cleans_away: bool) -> None:
+    """Also when the history of the table is cleaned away then, so that it is not known which version it is at."""
+    growing.request = replace(growing.request, table=replace(growing.request.table, format=table_format))
+    growing.hour(10, [10])
+    growing.turn()
+    go_back = remembered(growing.workspace, PER_HOUR, table_format)
+    for hour in (11, 12):
+        growing.hour(hour, [hour])
+        growing.turn()
+    go_back()
+    if cleans_away:
+        others = pa.table({"ds": ["2021-03-19T23"], "n": pa.array([23])})
+        append_and_clean_away(growing.workspace, PER_HOUR, table_format, others)
+    growing.hour(13, [13])
+    growing.turn()
+    assert growing.rows() == {"10": [10], "11": [11], "12": [12], "13": [13], **({"23": [23, 23]} if cleans_away else {})}
 
 
 def test_a_failed_job_reads_the_same_again(growing: Growing) -> None:

@@ -1,0 +1,1 @@
+"""What every catalog and format promises of refreshes beside what people and other engines do to the table."""
