@@ -36,9 +36,11 @@ from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.operators.run_arguments import of_group
+from airflow_dynamic_tables.services.changing.suspending import suspend
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.airflow_runs import AirflowRuns
 from tests.support.postgres import PostgresServer
@@ -51,6 +53,7 @@ defaults: {spark: {conn_id: CONNECTION}}
 dynamic_tables:
 - {name: parent, freshness: 1 day, query: SELECT 1 AS x}
 - {name: child, freshness: 2 hours, query: SELECT x FROM parent}
+- {name: grandchild, freshness: 1 hour, query: SELECT x FROM child}
 - {name: awaiting, freshness: 2 hours, wait_for: [{path: "ready/{yyyy-MM-dd}/{HH}"}], query: SELECT 1 AS x}
 """
 
@@ -632,3 +635,26 @@ def test_what_no_ledger_tells_of_partitions_the_schedule_tells_unless_a_watermar
         upgrade(workspace)
         report = operator._report(cast("Any", context()), workspace, request, version)
     assert report["partitions"] == partitions
+
+
+def test_a_child_of_a_suspended_table_is_skipped_at_its_ticks_and_fails_when_a_user_runs_it(home: Path) -> None:
+    operator = operator_of(home)
+    parent = operator.parents[0].identifier
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+        create(workspace, load_definitions(home / "tables.yaml").tables[parent])
+        suspend(workspace, parent, "the source moves")
+    scheduled = {**context(), "dag_run": SimpleNamespace(conf={}, run_type="scheduled")}
+    with pytest.raises(AirflowSkipException, match=r"^UPSTREAM_SUSPENDED: .*default\.parent is suspended .the source moves."):
+        operator.execute(scheduled)
+    assert "the source moves" in str(scheduled["ti"].xcoms["skipped"])
+    later = {**scheduled, "logical_date": TICK + timedelta(hours=2)}
+    with pytest.raises(AirflowSkipException):
+        operator.execute(later)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        (line,) = workspace.ledger.list_refreshes(operator.table.identifier)
+    assert (line.state, line.reason_code, line.schedule_time) == ("SKIPPED", "UPSTREAM_SUSPENDED", TICK + timedelta(hours=2))
+    assert str(failure_of(operator)).startswith("UPSTREAM_SUSPENDED: ")
+    grandchild = operator_of(home, "grandchild")
+    with pytest.raises(AirflowSkipException, match=r"its last refresh was skipped: UPSTREAM_SUSPENDED: .*the source moves"):
+        grandchild.execute(later)

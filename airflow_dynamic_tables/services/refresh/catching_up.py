@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
 from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, TimeTable, history, lacking, ranges
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -115,18 +115,19 @@ def fresh_then(
     """
     if request.is_one_off:
         return None
+    reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
     if has_watermark or not request.table.formatters:
         # Partitions named by hand make the table as a whole no fresher than it was found to be.
-        return request.schedule_time if request.partitions is None else found_fresh(workspace, current)
+        return reached if request.partitions is None else found_fresh(workspace, current)
     if partitions.is_whole:
-        return request.schedule_time
+        return reached
     fresh = fresh_until(workspace, current)
     if (request.catches_up or request.is_scheduled) and request.partitions is None:
         _check_still_fresh(workspace, request, current)
-        return max(request.schedule_time, fresh or request.schedule_time)
+        return max(filter(None, (reached, fresh)), default=None)
     if fresh is None:
         begins = current is None and request.partitions is None
-        return request.schedule_time if begins else None
+        return reached if begins else None
     return _moved_on(workspace, request, fresh, partitions)
 
 
@@ -144,11 +145,21 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
 
 def _moved_on(workspace: Workspace, request: RefreshRequest, fresh: datetime, partitions: PartitionSet) -> datetime:
     """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
-    made = [(request.schedule_time, partitions)]
-    made += [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, request.table.identifier)]
+    made = [(request.complete_until or request.schedule_time, partitions)]
+    made += [(refresh.made_for, refresh.partitions) for refresh in history(workspace, request.table.identifier)]
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
     for tick, planned in time_table(request.table).steps(fresh, max(time for time, _ in made)):
         if not lacking(normalised(planned, columns), tick, made).is_empty:
             break
         fresh = tick
     return fresh
+
+
+def is_unbroken(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> bool:
+    """Whether no tick is missing before the data timestamp of a table once these partitions are made."""
+    if request.unbroken is not None:
+        return request.unbroken
+    if current is None or partitions.is_whole or not request.table.formatters:
+        return True
+    made = workspace.ledger.get_refresh(current.token)
+    return made is not None and made.unbroken is True

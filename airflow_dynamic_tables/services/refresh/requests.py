@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
+from airflow_dynamic_tables.core.refresh.awaited import Parent
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.cron import previous_tick
@@ -26,6 +27,9 @@ MOST_PARTITIONS = 10_000
 
 _YEARS = (200, 9800)
 """Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
+
+NEVER = datetime.fromtimestamp(0, UTC)
+"""Before all schedule times that matter: up to then is complete what is not known to be complete at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,9 @@ class RefreshRequest:
     ``is_scheduled`` that nobody asked for anything, so that the refresh may be left out while nothing moves. With ``force`` a
     suspended table is refreshed, too, and stays suspended. A ``batch`` of a stream is written by a job that runs already. A
     table that ``is_one_off`` is made once, and is up to no time. One that ``is_by_hand`` needs its parents for the time of its
-    partitions only, and one that does not ``waits`` takes them and the data that it awaits as they are.
+    partitions only. One that does not ``waits`` takes its ``parents`` and the data that it awaits as they are; when they lag
+    behind, they are ``complete_until`` an earlier time. ``unbroken`` says whether no tick of the table is missing
+    afterwards, once that was looked for.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -77,6 +83,9 @@ class RefreshRequest:
     is_one_off: bool = False
     is_by_hand: bool = False
     waits: bool = True
+    parents: tuple[Parent, ...] = ()
+    complete_until: datetime | None = None
+    unbroken: bool | None = None
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -98,7 +107,7 @@ class RefreshRequest:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Nothing was done, and why. The table is fresh ``up_to`` a time all the same, where that was found."""
+    """Nothing was done, and why. The ticks ``up_to`` a time need nothing done, where that was found."""
 
     reason: Reason
     up_to: datetime | None = None

@@ -32,13 +32,14 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.changing.renaming import follow
-from airflow_dynamic_tables.services.refresh.catching_up import caught_up
+from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions, planned_sink
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
 from airflow_dynamic_tables.services.refresh.unchanged import remember, skip, without_unchanged
+from airflow_dynamic_tables.services.refresh.upstream import complete_until
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -94,7 +95,9 @@ def run(
             up_to = begun.up_to
         else:
             outcome = finish(workspace, begun, submit, on_lost, steps)
-            up_to = None if isinstance(outcome, Skipped) else begun.request.schedule_time
+            # What lags behind makes the rest too early as well.
+            has_ended = isinstance(outcome, Skipped) or begun.request.complete_until is not None
+            up_to = None if has_ended else begun.request.schedule_time
         if up_to is None or up_to >= request.schedule_time or up_to == reached:
             return outcome
         log.info("%s has its ticks up to %s now.", request.table.identifier, up_to.isoformat())
@@ -175,6 +178,7 @@ def _to_do(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> t
     current = table.current()
     growth = look(workspace, request.table, request.sources, current)
     request = caught_up(workspace, request, table, current) if growth is None else request
+    request = replace(request, complete_until=complete_until(workspace, request))
     partitions = planned_partitions(workspace, request, growth)
     if request.partitions is None:
         partitions = with_undone(partitions, table, request.table.partition_keys)
@@ -236,6 +240,8 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         started_at=stage.opened_at,
         partitions=stage.partitions,
         report=ReportState.DUE if request.is_reported else None,
+        unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
+        complete_until=request.complete_until,
     )
     workspace.ledger.record(refresh)
     leave_mark(workspace, stage.table, table)

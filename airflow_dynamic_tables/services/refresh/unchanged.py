@@ -136,7 +136,7 @@ def skip(
         schedule_time=request.schedule_time,
         started_at=now,
         finished_at=now,
-        data_timestamp=None if version is None else request.schedule_time,
+        data_timestamp=None if version is None else request.complete_until or request.schedule_time,
         version=None if version is None else version.number,
         snapshot=None if version is None else version.snapshot,
         partitions=NO_PARTITIONS,
@@ -146,7 +146,7 @@ def skip(
         workspace.ledger.extend(skipped, instead_of)
     else:
         workspace.ledger.record(skipped)
-    return Skipped(reason, skipped.data_timestamp)
+    return Skipped(reason, None if version is None else request.schedule_time)
 
 
 def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None) -> str:

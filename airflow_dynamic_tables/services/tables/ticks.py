@@ -102,7 +102,7 @@ def missing_partitions(
 
     :param fresh: the end of its unbroken ticks.
     """
-    made = [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, identifier)]
+    made = [(refresh.made_for, refresh.partitions) for refresh in history(workspace, identifier)]
     missing = NO_PARTITIONS
     for tick, planned in times.steps(fresh, until):
         missing = missing.union(lacking(normalised(planned, table.columns), tick, made))

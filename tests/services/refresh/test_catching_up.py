@@ -29,7 +29,7 @@ from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days
 
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
-HOURS, DAYS = (TableIdentifier("lake", "sales", name) for name in ("hours", "days"))
+HOURS, DAYS, TOTAL = (TableIdentifier("lake", "sales", name) for name in ("hours", "days", "total"))
 YAML = """
 defaults: {catalog: lake, database: sales, skip_unchanged: false}
 dynamic_tables:
@@ -44,6 +44,7 @@ dynamic_tables:
   timezone: Europe/Berlin
   options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
   query: SELECT left(ds, 10) AS ds, n FROM hours
+- {name: total, freshness: 60 minutes, skip_unchanged: true, query: "SELECT ds, n FROM hours"}
 """
 
 
@@ -63,14 +64,23 @@ class Bench:
         definitions = load_definitions(self.folder / "tables.yaml")
         return RefreshRequest(definitions.tables[table], {}, time, str(uuid4()), "test", **{"catches_up": True, **asked})
 
+    def unwaited(self, time: datetime, table: TableIdentifier, **asked: Any) -> RefreshRequest:
+        """A request that takes its parents as they are, as one of the command line does."""
+        (self.folder / "tables.yaml").write_text(self.yaml)
+        tables = load_definitions(self.folder / "tables.yaml").tables
+        return self.request(time, table, waits=False, parents=parents_of(tables[table].upstream, tables), **asked)
+
     def job(self, plan: RefreshPlan) -> None:
         self.plans.append(plan)
         found = {ds: numbers for ds, numbers in self.present.items() if plan.partitions.covers({"ds": ds})}
         write_days(plan, found)
 
     def tick(self, time: datetime, table: TableIdentifier = HOURS, **asked: Any) -> Version:
-        self.clock.time = max(self.clock.time, time)
-        outcome = run(self.workspace, self.request(time, table, **asked), self.job)
+        return self.run(self.request(time, table, **asked))
+
+    def run(self, request: RefreshRequest) -> Version:
+        self.clock.time = max(self.clock.time, request.schedule_time)
+        outcome = run(self.workspace, request, self.job)
         assert isinstance(outcome, Version), outcome
         return outcome
 
@@ -270,3 +280,34 @@ def test_nothing_to_do_makes_up_for_missed_ticks_too(bench: Bench) -> None:
     assert isinstance(outcome, Skipped)
     assert outcome.up_to == at(23)
     assert bench.status().fresh_until == at(23)
+
+
+def test_a_refresh_that_does_not_wait_is_fresh_only_as_far_as_its_parents_are(bench: Bench) -> None:
+    bench.tick(at(-1))
+    bench.tick(at(-1), DAYS)
+    assert bench.run(bench.unwaited(at(23), DAYS)).data_timestamp == at(-1), "it read the hours up to the midnight before"
+    assert planned(bench) == ["2024-03-01"]
+    assert bench.run(bench.unwaited(at(23), DAYS, catches_up=False)).data_timestamp == at(-1)
+    bench.tick(at(47))
+    assert bench.tick(at(47), DAYS, catches_up=False).data_timestamp == at(-1), "what was made too early does not count"
+    assert bench.tick(at(47), DAYS).data_timestamp == at(47)
+    assert planned(bench) == ["2024-03-01", "2024-03-02"]
+
+
+def test_partitions_named_by_hand_count_when_the_parents_had_all_of_them(bench: Bench) -> None:
+    bench.tick(at(-1))
+    bench.tick(at(-1), DAYS)
+    bench.tick(at(23))
+    named = PartitionSet.of([{"ds": "2024-03-01"}])
+    assert bench.run(bench.unwaited(at(47), DAYS, partitions=named)).data_timestamp == at(23)
+
+
+def test_a_complete_table_that_does_not_wait_is_fresh_only_as_far_as_its_parents_are(bench: Bench) -> None:
+    bench.tick(at(20))
+    assert bench.run(bench.unwaited(at(20), TOTAL)).data_timestamp == at(20)
+    assert bench.run(bench.unwaited(at(23), TOTAL, full_refresh=True)).data_timestamp == at(20)
+    assert isinstance(run(bench.workspace, bench.unwaited(at(23), TOTAL, is_scheduled=True), bench.job), Skipped)
+    assert bench.status(TOTAL).fresh_until == at(20), "nothing moved, because the parent is behind"
+    bench.tick(at(23))
+    assert isinstance(run(bench.workspace, bench.unwaited(at(23), TOTAL, is_scheduled=True), bench.job), Skipped | Version)
+    assert bench.status(TOTAL).fresh_until == at(23)
