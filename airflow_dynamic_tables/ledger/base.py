@@ -180,6 +180,7 @@ class RefreshChanges(TypedDict, total=False):
     error: str | None
     expectations: tuple[ExpectationResult, ...]
     recipe: str
+    unbroken: bool
 
 
 class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest, FollowsNames):

@@ -11,20 +11,27 @@ import logging
 from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
-from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.dates import start_of
 from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
-from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, TimeTable, history, lacking, ranges
+from airflow_dynamic_tables.services.tables.ticks import (
+    MOST_PARTITIONS,
+    TimeTable,
+    earlier_holes,
+    history,
+    lacking,
+    made_by,
+    ranges,
+    times_made,
+)
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -50,8 +57,9 @@ def caught_up(workspace: Workspace, request: RefreshRequest, table: LakeTable, c
     if not (request.catches_up or request.is_scheduled):
         return replace(request, begins="it begins with this tick, which was asked for") if current is None else request
     fresh = _unbroken_until(workspace, table, current)
-    if fresh is not None:
-        return replace(_after(request, fresh, "it makes up for"), since=fresh)
+    if fresh is not None and current is not None:
+        made_up = replace(_after(request, fresh, "it makes up for"), since=fresh)
+        return _with_earlier_holes(workspace, made_up, current, fresh)
     return _first(workspace, request, table, current)
 
 
@@ -82,13 +90,41 @@ def _first(workspace: Workspace, request: RefreshRequest, table: LakeTable, curr
 def _oldest(workspace: Workspace, table: DynamicTable) -> datetime | None:
     """The time with which the oldest partition begins that a user asked for; ``None``: unknown."""
     made = (refresh for refresh in history(workspace, table.identifier) if not refresh.partitions.is_whole)
-    starts: list[datetime] = []
-    for spec in (spec for refresh in made for spec in refresh.partitions):
-        try:
-            starts.append(start_of(spec, table.formatters))
-        except ValueError:  # null, or a spelling of an earlier definition
-            continue
-    return min(starts).replace(tzinfo=ZoneInfo(table.timezone)) if starts else None
+    return time_table(table).oldest(spec for refresh in made for spec in refresh.partitions)
+
+
+def _with_earlier_holes(workspace: Workspace, request: RefreshRequest, current: Version, fresh: datetime) -> RefreshRequest:
+    """The request with the partitions that earlier releases left out: their data timestamp was the newest tick that was made.
+
+    :param fresh: up to when the table was fresh for them.
+    """
+    identifier = request.table.identifier
+    if is_unbroken(workspace, request, NO_PARTITIONS, current):
+        return request
+    try:
+        holes = earlier_holes(workspace, identifier, time_table(request.table), fresh)
+    except (DynamicTableError, OSError) as error:
+        log.warning(
+            "An earlier release may have left out partitions of %s before %s, and it is not known which: %s If it did, make "
+            "them with: dynamic-tables refresh %s --partition FIRST..LAST",
+            *(identifier, fresh.isoformat(), error, identifier),
+        )
+        holes = NO_PARTITIONS
+    if holes.is_empty:
+        workspace.ledger.update_refresh(current.token, unbroken=True)
+        return replace(request, unbroken=True)
+    log.warning(
+        "%s lacks %s, which earlier releases left out; this refresh makes them. The tables that read it counted without them: "
+        "refresh the same time of those, too.",
+        *(identifier, ranges(holes)),
+    )
+    begins = f"{request.begins}; it makes" if request.begins else "it makes"
+    return replace(
+        request,
+        missed=request.missed.union(holes),
+        begins=f"{begins} {ranges(holes)}, which earlier releases left out",
+        unbroken=len(holes) < MOST_PARTITIONS,
+    )
 
 
 def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequest:
@@ -145,10 +181,10 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
 
 def _moved_on(workspace: Workspace, request: RefreshRequest, fresh: datetime, partitions: PartitionSet) -> datetime:
     """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
-    made = [(request.complete_until or request.schedule_time, partitions)]
-    made += [(refresh.made_for, refresh.partitions) for refresh in history(workspace, request.table.identifier)]
+    own = (request.complete_until or request.schedule_time, partitions)
+    made = made_by([own, *times_made(history(workspace, request.table.identifier))])
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
-    for tick, planned in time_table(request.table).steps(fresh, max(time for time, _ in made)):
+    for tick, planned in time_table(request.table).steps(fresh, max(made.values())):
         if not lacking(normalised(planned, columns), tick, made).is_empty:
             break
         fresh = tick

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import chain, combinations, takewhile
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.catalog.values import AnyTable
@@ -13,7 +14,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.cron import ticks
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
-from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions
+from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions, start_of
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet, describe
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
@@ -24,6 +25,9 @@ MOST_PARTITIONS = 1_000
 
 _LATEST = 50
 """Refreshes of the history that are looked at for partitions that were made out of turn."""
+
+_ALL = 100_000
+"""Refreshes that are looked at once, for the holes of earlier releases."""
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -74,6 +78,14 @@ class TimeTable:
             ends = min(partition.end.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
             yield until if number == len(over) else min(max(ends, after), until), PartitionSet.of([partition.spec])
 
+    def oldest(self, partitions: Iterable[Mapping[str, str | None]]) -> datetime | None:
+        """The time with which the oldest of some partitions begins; ``None`` when none of them is a time."""
+        starts: list[datetime] = []
+        for spec in partitions:
+            with suppress(ValueError):  # null, or a spelling of an earlier definition
+                starts.append(start_of(spec, self.formatters))
+        return min(starts).replace(tzinfo=ZoneInfo(self.timezone)) if starts else None
+
     def batch(self, after: datetime, until: datetime, most: int) -> tuple[datetime, PartitionSet]:
         """The partitions of the first ticks after a time, and the last of these ticks: all up to ``until``, or about ``most``."""
         reached = after
@@ -95,6 +107,10 @@ def ranges(partitions: Iterable[Mapping[str, str | None]]) -> str:
     return f"{describe(specs[0])} to {describe(specs[-1])} ({len(specs)} partitions)"
 
 
+Made = Mapping[frozenset[tuple[str, str | None]], datetime]
+"""Which partitions refreshes have made, by the items of their specs, and the last tick that each counts for."""
+
+
 def missing_partitions(
     workspace: Workspace, table: AnyTable, identifier: TableIdentifier, times: TimeTable, fresh: datetime, until: datetime
 ) -> PartitionSet:
@@ -102,7 +118,7 @@ def missing_partitions(
 
     :param fresh: the end of its unbroken ticks.
     """
-    made = [(refresh.made_for, refresh.partitions) for refresh in history(workspace, identifier)]
+    made = made_by(times_made(history(workspace, identifier)))
     missing = NO_PARTITIONS
     for tick, planned in times.steps(fresh, until):
         missing = missing.union(lacking(normalised(planned, table.columns), tick, made))
@@ -111,17 +127,61 @@ def missing_partitions(
     return missing
 
 
-def lacking(planned: PartitionSet, tick: datetime, made: list[tuple[datetime, PartitionSet]]) -> PartitionSet:
-    """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over.
+def earlier_holes(workspace: Workspace, identifier: TableIdentifier, times: TimeTable, fresh: datetime) -> PartitionSet:
+    """The partitions that a table lacks although an earlier release called it fresh, or the first of them.
 
-    :param made: schedule times and partitions of refreshes.
+    They are those of the ticks since its oldest partition that no refresh has made in time. Where no refresh of a partition is
+    remembered, the partitions that the table has tell.
+
+    :param fresh: up to when that release called it fresh.
+    :raises DynamicTableError: when the catalog does not list the partitions.
     """
-    return PartitionSet.of(spec for spec in planned if not any(time >= tick and then.covers(spec) for time, then in made))
+    catalog = workspace.catalog(identifier.catalog)
+    present = [{key: spec.get(key) for key in times.formatters} for spec in catalog.list_partitions(identifier.path)]
+    oldest = times.oldest(present)
+    if oldest is None:
+        return NO_PARTITIONS
+    columns = catalog.get_table(identifier.path).columns
+    there = {frozenset(spec.items()) for spec in present}
+    made = made_by(times_made(history(workspace, identifier, _ALL)))
+    holes: list[Mapping[str, str | None]] = []
+    for tick, planned in times.steps(oldest, fresh):
+        late = lacking(normalised(planned, columns), tick, made)
+        holes += (spec for spec in late if _last_made(spec, made) is not None or frozenset(spec.items()) not in there)
+        if len(holes) >= MOST_PARTITIONS:
+            break
+    return PartitionSet.of(holes)
 
 
-def history(workspace: Workspace, identifier: TableIdentifier) -> list[Refresh]:
+def times_made(refreshes: Iterable[Refresh]) -> Iterator[tuple[datetime, PartitionSet]]:
+    """The last tick for which each refresh counts, and its partitions."""
+    return ((refresh.made_for, refresh.partitions) for refresh in refreshes)
+
+
+def made_by(refreshes: Iterable[tuple[datetime, PartitionSet]]) -> Made:
+    """The partitions that refreshes made, each of them by the last tick that it counts for and by its partitions."""
+    made: dict[frozenset[tuple[str, str | None]], datetime] = {}
+    for time, partitions in refreshes:
+        for spec in partitions:
+            key = frozenset(spec.items())
+            made[key] = max(time, made.get(key, time))
+    return made
+
+
+def lacking(planned: PartitionSet, tick: datetime, made: Made) -> PartitionSet:
+    """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over."""
+    return PartitionSet.of(spec for spec in planned if (last := _last_made(spec, made)) is None or last < tick)
+
+
+def _last_made(spec: Mapping[str, str | None], made: Made) -> datetime | None:
+    """The last tick for which a partition was made, alone or with others by a spec that leaves out keys."""
+    covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
+    return max((made[key] for key in map(frozenset, covering) if key in made), default=None)
+
+
+def history(workspace: Workspace, identifier: TableIdentifier, most: int = _LATEST) -> list[Refresh]:
     """The refreshes whose partitions the table has, newest version first: those since it was rolled back, or undone."""
-    refreshes = workspace.ledger.list_refreshes(identifier, _LATEST)
+    refreshes = workspace.ledger.list_refreshes(identifier, most)
     versions = (one for one in refreshes if one.version and one.state is not RefreshState.SKIPPED)
     newest_first = sorted(versions, key=lambda one: one.version or 0, reverse=True)
     return list(takewhile(lambda one: one.is_made_of_sources, newest_first))

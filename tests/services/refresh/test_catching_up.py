@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,13 +11,17 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
+from sqlalchemy import update
 
+from airflow_dynamic_tables.clients.database.engine import Database
+from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
-from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.exceptions import ConflictError, UnsupportedError
+from airflow_dynamic_tables.services.refresh import planning
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -311,3 +315,98 @@ def test_a_complete_table_that_does_not_wait_is_fresh_only_as_far_as_its_parents
     bench.tick(at(23))
     assert isinstance(run(bench.workspace, bench.unwaited(at(23), TOTAL, is_scheduled=True), bench.job), Skipped | Version)
     assert bench.status(TOTAL).fresh_until == at(23)
+
+
+@pytest.fixture
+def as_earlier_releases(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], None]:
+    """A refresh as releases made it that called a table fresh up to the newest tick that was committed."""
+
+    def refresh(time: datetime) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(planning, "fresh_then", lambda _workspace, request, *_, **__: request.schedule_time)
+            bench.tick(time, catches_up=False)
+        with Database(bench.workspace.settings.database_url).transaction() as connection:
+            connection.execute(update(refreshes).values(unbroken=None))
+
+    return refresh
+
+
+def test_the_first_tick_after_an_upgrade_fills_the_holes_of_earlier_releases(
+    bench: Bench, as_earlier_releases: Callable[[datetime], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.put(hours(19, 20))
+    as_earlier_releases(at(20))
+    as_earlier_releases(at(21))
+    bench.fail(at(22))
+    as_earlier_releases(at(23))  # hour 22 has no rows
+    as_earlier_releases(at(26))  # the scheduler was down for two ticks
+    assert bench.status().fresh_until == at(26)
+    bench.put([*hours(21), f"{at(24):%Y-%m-%d-%H}", f"{at(26):%Y-%m-%d-%H}"])
+    assert bench.tick(at(27)).data_timestamp == at(27)
+    assert planned(bench) == [f"{at(hour):%Y-%m-%d-%H}" for hour in (21, 23, 24, 26)]
+    holes = "ds=2024-03-01-21 to ds=2024-03-02-00 (3 partitions)"
+    assert bench.plans[-1].reason.endswith(f"; it makes {holes}, which earlier releases left out")
+    assert f"lake.sales.hours lacks {holes}" in caplog.text
+    assert bench.rows() == [f"{at(hour):%Y-%m-%d-%H}" for hour in (19, 20, 21, 24, 26)]
+    bench.tick(at(28))
+    assert planned(bench) == [f"{at(27):%Y-%m-%d-%H}"]
+
+
+def test_what_a_table_has_is_no_hole_though_no_refresh_of_it_is_remembered(
+    bench: Bench, as_earlier_releases: Callable[[datetime], None]
+) -> None:
+    bench.put(hours(18, 19, 21, 22))
+    for hour in (19, 20, 22, 23):
+        as_earlier_releases(at(hour))
+    bench.workspace.ledger.prune(datetime.now(UTC) + timedelta(days=1))
+    assert len(bench.workspace.ledger.list_refreshes(HOURS)) == 1
+    bench.put(hours(20))
+    bench.tick(at(24))
+    assert planned(bench) == hours(20, 23)
+    assert bench.rows() == hours(18, 19, 20, 21, 22)
+
+
+def test_a_day_whose_last_hour_an_earlier_release_left_out_is_made_again(
+    bench: Bench, as_earlier_releases: Callable[[datetime], None]
+) -> None:
+    bench.yaml = YAML.replace("yyyy-MM-dd-HH", "yyyy-MM-dd")
+    bench.put(["2024-03-01"])
+    as_earlier_releases(at(22))
+    as_earlier_releases(at(23))
+    as_earlier_releases(at(25))
+    bench.tick(at(26))
+    assert planned(bench) == ["2024-03-01", "2024-03-02"]
+
+
+def test_holes_that_cannot_be_looked_for_are_said_once(
+    bench: Bench,
+    as_earlier_releases: Callable[[datetime], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    as_earlier_releases(at(20))
+    as_earlier_releases(at(22))
+
+    def refuse(*_: object) -> None:
+        raise UnsupportedError("This catalog lists no partitions.")
+
+    monkeypatch.setattr(type(bench.workspace.catalog("lake")), "list_partitions", refuse)
+    bench.tick(at(23))
+    assert planned(bench) == hours(22)
+    assert "dynamic-tables refresh lake.sales.hours --partition FIRST..LAST" in caplog.text
+    caplog.clear()
+    bench.tick(at(24))
+    assert "--partition" not in caplog.text
+
+
+def test_a_rollback_to_a_version_of_an_earlier_release_has_its_holes_filled_too(
+    bench: Bench, as_earlier_releases: Callable[[datetime], None]
+) -> None:
+    bench.put(hours(19, 20, 21))
+    as_earlier_releases(at(20))
+    as_earlier_releases(at(22))
+    bench.tick(at(23))
+    rollback(bench.workspace, RollbackRequest(HOURS, 2, str(uuid4()), "test"))
+    assert bench.rows() == hours(19, 21)
+    bench.tick(at(24))
+    assert bench.rows() == hours(19, 20, 21)
