@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.dags_support.declared import configured_poll_interval, look_up
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -22,7 +23,7 @@ from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connec
 from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import count_last_failure
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, skip
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, report_commits, skip
 from airflow_dynamic_tables.operators.run_arguments import (
     OF_OTHERS,
     Runs,
@@ -151,10 +152,21 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             check_partitions(workspace, request)
             self._wait_for_parents(context, workspace, request, deadline)
             self._token = request.token
-            outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
+            commits: list[Version] = []
+            outcome = run(
+                workspace, request, lambda plan: self._submit_plan(context, workspace, plan), self._kill_spark, commits.append
+            )
             if isinstance(outcome, Skipped):
-                skip(context, str(outcome.reason))
-            return self._report(context, workspace, request, outcome)
+                if not commits:
+                    skip(context, str(outcome.reason))
+                log.info("Nothing more was done: %s", outcome.reason)
+            *earlier, last = commits
+            report_commits(context, self, [(version, recorded_refresh(workspace, version)) for version in earlier])
+            return self._report(context, workspace, request, last)
+
+    def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
+        self._token = plan.token  # a catch-up of several commits has one for each
+        self._submit(context, workspace, plan)
 
     def _wait_for_parents(
         self, context: Context, workspace: Workspace, request: RefreshRequest, deadline: datetime | None

@@ -76,6 +76,7 @@ def run(
     request: RefreshRequest,
     submit: Callable[[RefreshPlan], object],
     on_lost: Callable[[], None] | None = None,
+    on_commit: Callable[[Version], None] | None = None,
 ) -> Version | Skipped:
     """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
 
@@ -83,7 +84,8 @@ def run(
 
     :param submit: runs the job of a plan to its end and raises when it failed.
     :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
-    :return: the new version, or why nothing was done.
+    :param on_commit: called with each version as soon as it is committed, the last one, too.
+    :return: the last version, or why nothing, or nothing more, was done.
     """
     reached: datetime | None = None
     while True:
@@ -95,6 +97,8 @@ def run(
             up_to = begun.up_to
         else:
             outcome = finish(workspace, begun, submit, on_lost, steps)
+            if on_commit is not None and isinstance(outcome, Version):
+                on_commit(outcome)
             # What lags behind makes the rest too early as well.
             has_ended = isinstance(outcome, Skipped) or begun.request.complete_until is not None
             up_to = None if has_ended else begun.request.schedule_time
