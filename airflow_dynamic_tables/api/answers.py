@@ -48,6 +48,7 @@ _GLANCE: dict[str, Any] = {
     "lagSeconds": 3600,
     "allowedLagSeconds": 172800,
     "late": False,
+    "watermark": None,
     "missingPartitions": 0,
     "missing": None,
     "problem": None,
@@ -76,6 +77,7 @@ class TableGlance(Answer):
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
+    watermark: datetime | None = Field(description="Up to when all partitions of its sources are there; null: they have none.")
     missing_partitions: int = Field(description="How many partitions of ticks that failed or never ran it lacks.")
     missing: str | None = Field(description="Which ones: the first and the last, or a few.")
     problem: str | None = Field(description="Why it is not known how fresh it is.")

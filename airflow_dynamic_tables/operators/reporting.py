@@ -136,10 +136,7 @@ def report_commits(
         schedule_time = refresh.schedule_time if refresh else version.data_timestamp
         reports.append(_report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token))
     if reports:
-        tables = [
-            *task.hidden_outlets,
-            *(outlet for outlet in task.outlets if isinstance(outlet, Asset) and is_dynamic_table(outlet)),
-        ]
+        tables = [*task.hidden_outlets, *filter(is_dynamic_table, task.outlets)]
         task.outlets = [*task.outlets, OTHER_EVENTS]
         for asset in (each for table in tables for each in _told(table)):
             for report in reports:

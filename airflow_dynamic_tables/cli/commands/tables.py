@@ -40,7 +40,7 @@ from airflow_dynamic_tables.services.tables.status import TableDetails, TableSta
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
-_IF_ANY = ("missing", "problem")
+_IF_ANY = ("watermark", "missing", "problem")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20
 """How many rows of a version are shown when nobody said how many."""

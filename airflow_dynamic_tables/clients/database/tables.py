@@ -135,6 +135,7 @@ refreshes = Table(
     Column("complete_until", UtcDateTime),
     Column("watermark", UtcDateTime),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
+    Index("dt_refreshes_table_schedule", "table_name", "schedule_time", "started_at"),
     Index("dt_refreshes_started", "started_at"),
     Index("dt_refreshes_report", "report", "finished_at"),
 )

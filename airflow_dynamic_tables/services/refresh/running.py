@@ -163,7 +163,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     if isinstance(to_do, Skipped):
         return to_do
     if nothing := _nothing_to_do(request, to_do):
-        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
+        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=to_do.growth)
     staged = table.stage(request.token)
     stage = _stage(workspace, request, to_do.partitions, staged.begin())
     open_stage(workspace, stage)
@@ -182,7 +182,7 @@ def _to_do(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> t
     current = table.current()
     growth = look(workspace, request.table, request.sources, current)
     request = caught_up(workspace, request, table, current) if growth is None else request
-    request = replace(request, complete_until=complete_until(workspace, request))
+    request = replace(request, complete_until=complete_until(workspace, request, growth))
     partitions = planned_partitions(workspace, request, growth)
     if request.partitions is None:
         partitions = with_undone(partitions, table, request.table.partition_keys)
@@ -246,6 +246,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         report=ReportState.DUE if request.is_reported else None,
         unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
         complete_until=request.complete_until,
+        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
     )
     workspace.ledger.record(refresh)
     leave_mark(workspace, stage.table, table)

@@ -24,6 +24,7 @@ from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshReque
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -180,13 +181,22 @@ def _reached(parents: Iterable[Parent], waiting: Iterable[Pending], reach: datet
     return reach
 
 
-def complete_until(workspace: Workspace, request: RefreshRequest) -> datetime | None:
-    """The last tick for which all that a refresh reads is complete, when it waits for nothing; ``None``: the one that it is for.
+def complete_until(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> datetime | None:
+    """The last time for which all that a refresh reads is complete; ``None``: the one that it is for.
 
     When that is not known, it is :data:`~.requests.NEVER`.
+
+    :param growth: the sources that have a watermark. Parents are complete when the refresh has waited for them.
     """
-    if request.waits:
-        return None
+    reached = [] if request.waits else [_unwaited_until(workspace, request)]
+    if growth is not None and request.batch is None:
+        reached.append(growth.complete_until(request.schedule_time, request.table.timezone) or NEVER)
+    earliest = min((time for time in reached if time is not None), default=request.schedule_time)
+    return earliest if earliest < request.schedule_time else None
+
+
+def _unwaited_until(workspace: Workspace, request: RefreshRequest) -> datetime | None:
+    """The last tick for which parents and awaited data are there that a refresh does not wait for; ``None``: it needs no more."""
     needed_until = parents_needed_until(request)
     try:
         needed = parents_read(workspace, request, request.parents)

@@ -76,6 +76,7 @@ def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
 def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> Version:
     table = workspace.table(request.identifier, stage.format)
     old = kept_version(table.versions(), request.number, stage.table)
+    made = workspace.ledger.get_refresh(old.token)
     workspace.ledger.record(
         Refresh(
             token=stage.token,
@@ -87,6 +88,8 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
             schedule_time=old.data_timestamp or old.committed_at,
             started_at=stage.opened_at,
             sources={str(stage.table): old.snapshot},
+            unbroken=made.unbroken if made is not None else None,
+            watermark=made.watermark if made is not None else None,
         )
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Ski
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, what_is_missing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, sample, show_table
+from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days
@@ -410,3 +410,18 @@ def test_a_rollback_to_a_version_of_an_earlier_release_has_its_holes_filled_too(
     assert bench.rows() == hours(19, 21)
     bench.tick(at(24))
     assert bench.rows() == hours(19, 20, 21)
+
+
+def test_a_failed_tick_is_not_hidden_by_a_later_refresh_of_old_partitions(bench: Bench) -> None:
+    bench.put(hours(18, 19, 20))
+    bench.tick(at(20))
+    bench.fail(at(21))
+    bench.tick(at(21), partitions=PartitionSet.of([{"ds": "2024-03-01-18"}]))
+    bench.tick(at(20), catches_up=False)
+    status = bench.status()
+    assert (status.last_refresh, status.late, status.missing) == ("FAILED", False, "ds=2024-03-01-20")
+    assert status.last_error == "division by zero"
+    (listed,) = overview(bench.workspace, {HOURS: bench.workspace.dynamic_table(HOURS)}, {}, complete=False)
+    assert (listed.last_refresh, listed.missing) == ("FAILED", "ds=2024-03-01-20")
+    bench.tick(at(21), partitions=PartitionSet.of([{"ds": "2024-03-01-20"}]))
+    assert (bench.status().last_refresh, bench.status().missing) == ("SUCCEEDED", None), "a user made up for it"
