@@ -241,6 +241,8 @@ class PlanAnswer(Answer):
             "statement": "SELECT * FROM (\nSELECT ds FROM raw.orders\n)\nWHERE ds = '2024-01-01'",
             "atomicity": "staged",
             "unchanged": "left out",
+            "catchUp": [{"ds": "2023-12-31"}],
+            "catchUpReason": "it makes up for ds=2023-12-31",
         }
     )
 
@@ -256,6 +258,10 @@ class PlanAnswer(Answer):
     statement: str
     atomicity: str
     unchanged: str
+    catch_up: list[dict[str, str | None]] | None = Field(
+        description="Partitions of missed ticks that its first commit makes beside. Empty: the whole table; null: none."
+    )
+    catch_up_reason: str | None
 
 
 class StateAnswer(Answer):

@@ -8,17 +8,20 @@ only as far as no tick is missing.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Initial
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError
+from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
@@ -61,6 +64,32 @@ def caught_up(workspace: Workspace, request: RefreshRequest, table: LakeTable, c
         made_up = replace(_after(request, fresh, "it makes up for"), since=fresh)
         return _with_earlier_holes(workspace, made_up, current, fresh)
     return _first(workspace, request, table, current)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What the scheduled refresh at a time makes beside the partitions of its tick, in its first commit, and why.
+
+    ``catch_up`` is ``None`` when that is nothing.
+    """
+
+    catch_up: PartitionSet | None = None
+    catch_up_reason: str | None = None
+
+
+def preview_catch_up(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], schedule_time: datetime
+) -> CatchUp:
+    """What a scheduled refresh at that time would make up for; only looks. Sources with a watermark are not looked at."""
+    request = RefreshRequest(table, sources, schedule_time, token="", owner="", catches_up=True)
+    if request.has_watermark or not table.formatters:
+        return CatchUp()
+    try:
+        lake_table = workspace.table(table.identifier, table.format, table.atomicity)
+        found = caught_up(workspace, request, lake_table, lake_table.current())
+    except (CatalogError, ConfigurationError) as error:
+        return CatchUp(catch_up_reason=f"it is not known which ticks are missing: {error}")
+    return CatchUp(None if found.missed.is_empty else found.missed, found.begins or None)
 
 
 def _unbroken_until(workspace: Workspace, table: LakeTable, current: Version | None) -> datetime | None:
@@ -111,11 +140,10 @@ def _with_earlier_holes(workspace: Workspace, request: RefreshRequest, current: 
         )
         holes = NO_PARTITIONS
     if holes.is_empty:
-        workspace.ledger.update_refresh(current.token, unbroken=True)
         return replace(request, unbroken=True)
     log.warning(
-        "%s lacks %s, which earlier releases left out; this refresh makes them. The tables that read it counted without them: "
-        "refresh the same time of those, too.",
+        "%s lacks %s, which earlier releases left out. A scheduled refresh makes them. The tables that read it counted without "
+        "them: refresh the same time of those, too.",
         *(identifier, ranges(holes)),
     )
     begins = f"{request.begins}; it makes" if request.begins else "it makes"

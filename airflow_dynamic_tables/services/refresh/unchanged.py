@@ -151,6 +151,8 @@ def skip(
         complete_until=request.complete_until,
         watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
     )
+    if version is not None and request.unbroken:
+        workspace.ledger.update_refresh(version.token, unbroken=True)  # no other version says so
     if is_line:
         workspace.ledger.extend(skipped, instead_of)
     else:

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError, UnsupportedError
+from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh import planning
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
@@ -33,7 +34,8 @@ from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_days
 
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
-HOURS, DAYS, TOTAL = (TableIdentifier("lake", "sales", name) for name in ("hours", "days", "total"))
+BERLIN = ZoneInfo("Europe/Berlin")
+HOURS, DAYS, TOTAL, LOCAL = (TableIdentifier("lake", "sales", name) for name in ("hours", "days", "total", "local"))
 YAML = """
 defaults: {catalog: lake, database: sales, skip_unchanged: false}
 dynamic_tables:
@@ -48,6 +50,12 @@ dynamic_tables:
   timezone: Europe/Berlin
   options: {partition.fields.ds.date-formatter: yyyy-MM-dd}
   query: SELECT left(ds, 10) AS ds, n FROM hours
+- name: local
+  partitioned_by: [ds]
+  freshness: 60 minutes
+  timezone: Europe/Berlin
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd-HH}
+  query: SELECT '1' AS ds, 1 AS n
 - {name: total, freshness: 60 minutes, skip_unchanged: true, query: "SELECT ds, n FROM hours"}
 """
 
@@ -425,3 +433,44 @@ def test_a_failed_tick_is_not_hidden_by_a_later_refresh_of_old_partitions(bench:
     assert (listed.last_refresh, listed.missing) == ("FAILED", "ds=2024-03-01-20")
     bench.tick(at(21), partitions=PartitionSet.of([{"ds": "2024-03-01-20"}]))
     assert (bench.status().last_refresh, bench.status().missing) == ("SUCCEEDED", None), "a user made up for it"
+
+
+def lost(bench: Bench, how: str, time: datetime) -> None:
+    """Let a tick of the table ``local`` make nothing."""
+    bench.clock.time = time
+    match how:
+        case "failed":
+            bench.fail(time, LOCAL)
+        case "suspended":
+            suspend(bench.workspace, LOCAL, "the source moves")
+            assert isinstance(run(bench.workspace, bench.request(time, LOCAL), bench.job), Skipped)
+            resume(bench.workspace, LOCAL)
+        case "rolled back":
+            bench.tick(time, LOCAL)
+            rollback(bench.workspace, RollbackRequest(LOCAL, 1, str(uuid4()), "test"))
+        case "made too early":
+            bench.tick(time, LOCAL, partitions=PartitionSet.of([{"ds": f"{time.astimezone(BERLIN):%Y-%m-%d-%H}"}]))
+
+
+@pytest.mark.parametrize("how", ["down", "failed", "suspended", "rolled back", "made too early"])
+@pytest.mark.parametrize(
+    "start", ["2024-03-05T23:00Z", "2024-03-30T23:00Z", "2024-10-26T22:00Z"], ids=["winter", "spring", "autumn"]
+)
+def test_whatever_ticks_are_lost_a_table_has_in_the_end_what_its_source_has(bench: Bench, start: str, how: str) -> None:
+    """From midnight in Berlin on; the clock is changed at the second or third tick after it, while ticks are lost."""
+    midnight = datetime.fromisoformat(start)
+    ticks = [midnight + timedelta(hours=hour) for hour in range(8)]
+    for tick in ticks:
+        if tick == ticks[0] or tick >= ticks[5]:
+            bench.tick(tick, LOCAL)
+        else:
+            lost(bench, how, tick)
+        name = f"{tick.astimezone(BERLIN):%Y-%m-%d-%H}"
+        bench.present[name] = [*bench.present.get(name, []), tick.hour]
+        if tick >= ticks[5]:
+            assert (bench.status(LOCAL).fresh_until, bench.status(LOCAL).missing) == (tick, None)
+    bench.present.popitem()  # the hour that has just begun
+    rows: dict[str, list[int]] = {}
+    for row in sample(bench.workspace, LOCAL, 100):
+        rows.setdefault(row["ds"], []).append(row["n"])
+    assert rows == bench.present
