@@ -79,7 +79,8 @@ def test_lost_ticks_are_made_up_for_and_children_wait_for_them(stack: Stack, fol
     tick(stack, 2, "success")
     offer(folder, days=2, spoiled=True)
     tick(stack, 3, "failed")
-    assert (status(stack).fresh_until, status(stack).missing) == (day(2), "ds=2024-01-02")
+    broken = status(stack)
+    assert (broken.fresh_until, broken.last_refresh, (broken.missing or "")[:13]) == (day(2), "FAILED", "ds=2024-01-02")
     waiting = tick(stack, 5, "deferred", dag_id=CHILD)
 
     offer(folder, days=4)  # there was no tick of the third day: the scheduler was down

@@ -1,56 +1,18 @@
-"""What a refresh may wait for: the tables that it reads, and what the writer of a source leaves when the data are complete."""
+"""What whoever writes the data of a source leaves when they are complete."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
 from airflow_dynamic_tables.core.tables.dates import check_formatters, scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import parse_spec
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-
-_INSTANT = timedelta(seconds=1)
-"""What makes "before" of "at or before": ticks are whole minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A dynamic table that another one reads, and its schedule: without ``cron``, updates of assets or a loop refresh it.
-
-    ``last_tick`` is the last one that comes in time for the refresh that waits, see ``in_time`` in
-    :mod:`airflow_dynamic_tables.services.refresh.upstream`. ``workflow_id`` is the workflow that refreshes it.
-    """
-
-    identifier: TableIdentifier
-    format: str
-    cron: str | None
-    timezone: str
-    freshness: Freshness
-    last_tick: datetime | None = None
-    workflow_id: str = ""
-
-    def required(self, schedule_time: datetime) -> datetime:
-        """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
-        if self.cron is None:
-            return elapsed(schedule_time, -self.freshness.period)
-        return previous_tick(self.cron, self.timezone, schedule_time)
-
-    def serves_until(self, fresh: datetime) -> datetime:
-        """The last schedule time for which it is fresh enough when it is fresh up to that time."""
-        if self.cron is None:
-            return elapsed(fresh, self.freshness.period)
-        return next_tick(self.cron, self.timezone, fresh) - _INSTANT
-
-    def last_tick_before(self, until: datetime) -> datetime | None:
-        """Its latest tick before that time."""
-        return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +78,3 @@ class AwaitedData:
 def _filled(text: str, values: Mapping[str, str | None]) -> str:
     # A function, as a text that takes the place of another may have no backslashes.
     return _BRACES.sub(lambda match: str(values[match[1]]), text)
-
-
-Upstream = Parent | AwaitedData
-"""What a refresh may wait for."""

@@ -8,11 +8,11 @@ from typing import Protocol
 from uuid import UUID, uuid5
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import Parent
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.refresh.requests import Parent
 from airflow_dynamic_tables.services.workspace import Workspace
 
 

@@ -34,7 +34,15 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshS
 from airflow_dynamic_tables.services.changing.renaming import follow
 from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions, planned_sink
+from airflow_dynamic_tables.services.refresh.planning import (
+    Attempt,
+    ToDo,
+    Why,
+    fitting_layout,
+    plan,
+    planned_partitions,
+    planned_sink,
+)
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
@@ -49,6 +57,7 @@ from airflow_dynamic_tables.services.tables.forgetting import forget_after_commi
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, refresh_handler, why_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone, with_undone
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -233,22 +242,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     if growth is not None:
         reason = replace(reason, text=f"{reason.text}; {growth}")
         tell_growth(growth)
-    refresh = Refresh(
-        token=stage.token,
-        table=stage.table,
-        action=action,
-        reason=reason.text,
-        reason_code=reason.code,
-        state=RefreshState.RUNNING,
-        schedule_time=request.schedule_time,
-        started_at=stage.opened_at,
-        partitions=stage.partitions,
-        report=ReportState.DUE if request.is_reported else None,
-        unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
-        complete_until=request.complete_until,
-        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
-    )
-    workspace.ledger.record(refresh)
+    workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
     leave_mark(workspace, stage.table, table)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
@@ -263,6 +257,28 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     tell_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
+
+
+def _line(
+    workspace: Workspace, request: RefreshRequest, stage: Stage, growth: Growth | None, current: Version | None, why: Why
+) -> Refresh:
+    """The line of the history with which a refresh begins."""
+    action, reason = why
+    return Refresh(
+        token=stage.token,
+        table=stage.table,
+        action=action,
+        reason=reason.text,
+        reason_code=reason.code,
+        state=RefreshState.RUNNING,
+        schedule_time=request.schedule_time,
+        started_at=stage.opened_at,
+        partitions=stage.partitions,
+        report=ReportState.DUE if request.is_reported else None,
+        unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
+        complete_until=request.complete_until,
+        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
+    )
 
 
 def _as_skipped(reason: Reason) -> RefreshChanges:

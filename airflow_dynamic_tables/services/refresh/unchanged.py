@@ -130,34 +130,48 @@ def skip(
     :param instead_of: token of a refresh that was skipped at last, which need not be told of then.
     :param growth: the sources that have a watermark.
     """
-    now = workspace.now()
-    is_known = version is not None and request.complete_until != NEVER
     is_line = request.is_scheduled or request.batch is not None
+    token = _line(workspace, request, reason, version) if is_line else request.token
+    skipped = _skipped(workspace, replace(request, token=token), reason, version, growth)
+    if is_line:
+        workspace.ledger.extend(skipped, instead_of)
+    else:
+        workspace.ledger.record(skipped)
+    if version is None:
+        return Skipped(reason)
+    if request.unbroken:
+        workspace.ledger.update_refresh(version.token, unbroken=True)  # no other version says so
+    return Skipped(reason, request.schedule_time)
+
+
+def _skipped(
+    workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None, growth: Growth | None
+) -> Refresh:
+    now = workspace.now()
     skipped = Refresh(
-        token=_line(workspace, request, reason, version) if is_line else request.token,
+        token=request.token,
         table=request.table.identifier,
-        action=RefreshAction.SKIP if version is None else RefreshAction.NO_DATA,
+        action=RefreshAction.SKIP,
         reason=reason.text,
         reason_code=reason.code,
         state=RefreshState.SKIPPED,
         schedule_time=request.schedule_time,
         started_at=now,
         finished_at=now,
-        data_timestamp=request.complete_until or request.schedule_time if is_known else None,
-        version=None if version is None else version.number,
-        snapshot=None if version is None else version.snapshot,
         partitions=NO_PARTITIONS,
-        sources={} if version is None else version.sources,
         complete_until=request.complete_until,
         watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
     )
-    if version is not None and request.unbroken:
-        workspace.ledger.update_refresh(version.token, unbroken=True)  # no other version says so
-    if is_line:
-        workspace.ledger.extend(skipped, instead_of)
-    else:
-        workspace.ledger.record(skipped)
-    return Skipped(reason, None if version is None else request.schedule_time)
+    if version is None:
+        return skipped
+    return replace(
+        skipped,
+        action=RefreshAction.NO_DATA,
+        data_timestamp=None if request.complete_until == NEVER else request.complete_until or request.schedule_time,
+        version=version.number,
+        snapshot=version.snapshot,
+        sources=version.sources,
+    )
 
 
 def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None) -> str:

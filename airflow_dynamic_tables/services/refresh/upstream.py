@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode
-from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, Parent, Upstream
+from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
 from airflow_dynamic_tables.core.tables.dates import partitions_within, start_of
@@ -20,7 +20,7 @@ from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, 
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
-from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
@@ -69,6 +69,9 @@ class PendingData:
     suspended: str = ""
     may_come: bool = True
 
+
+Upstream = Parent | AwaitedData
+"""What a refresh may wait for."""
 
 Pending = PendingParent | PendingData
 """What it still has to wait for."""

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.awaited import Parent
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -31,7 +30,7 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import pending, waited_too_long
 from airflow_dynamic_tables.services.stages import quarantine

@@ -17,7 +17,6 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogView
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.allowed import Allowed
-from airflow_dynamic_tables.core.refresh.awaited import Parent
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.streaming.partition_time import TimeExtractor
@@ -27,7 +26,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
 from airflow_dynamic_tables.services.refresh import running
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import pending, what_is_missing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
