@@ -1,4 +1,4 @@
-"""``plan --compare`` warns on stderr and prints what a refresh would make up for; how it ends stays as it is."""
+"""``plan --compare`` warns on stderr and prints what a refresh would make up for; and up to when that makes a table fresh."""
 
 from __future__ import annotations
 
@@ -62,3 +62,16 @@ def test_the_ticks_that_a_refresh_would_make_up_for_are_shown(
     (shown,) = json.loads(dynamic_tables("plan", "--compare", *at).out)
     assert shown["catch_up"] == [{"ds": "2024-01-02"}, {"ds": "2024-01-03"}]
     assert shown["catch_up_reason"].endswith("; the ticks from then up to 2024-01-05T00:00:00+00:00 follow")
+
+
+def test_a_refresh_by_command_is_as_fresh_as_its_parents(
+    project: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = "\n- {name: lake.sales.total, freshness: 1 day, query: SELECT n FROM lake.sales.days}\n"
+    (project / "dags" / "definitions" / "sales.yaml").write_text(DAYS.rstrip() + child)
+    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_days(plan, {"2024-01-01": [1]}))
+    assert dynamic_tables("refresh", "days", "--schedule-time", "2024-01-02").code == 0
+    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
+    done = dynamic_tables("refresh", "total", "-o", "json")
+    assert json.loads(done.out)["data_timestamp"] == "2024-01-02T00:00:00+00:00"
+    assert "lake.sales.days must be fresh up to" in done.err

@@ -705,3 +705,18 @@ def test_every_commit_of_a_catch_up_has_its_event(home: Path, monkeypatch: pytes
     ]
     assert [each["version"] for each in (*others, last)] == [2, 3, 4]
     assert tokens == ["first", *(each["refresh"] for each in (*others, last))], "what Airflow stops is the commit under way"
+
+
+def test_a_run_that_does_not_wait_makes_its_table_as_fresh_as_its_parents(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+    for name, date, conf in (("parent", TICK, {}), ("child", TICK + timedelta(hours=26), {"do_not_wait": True})):
+        operator = operator_of(home, name)
+        monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+        asked: Any = {**context(), "logical_date": date, "dag_run": SimpleNamespace(conf=conf)}
+        asked["ti"].id = name
+        operator.execute(asked)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        child = workspace.ledger.get_refresh("child")
+    assert child is not None
+    assert (child.schedule_time, child.data_timestamp) == (TICK + timedelta(hours=26), TICK + timedelta(hours=22))
