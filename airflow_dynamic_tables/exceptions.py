@@ -26,6 +26,7 @@ DynamicTableError
 │  ├─ UnsupportedScheduleError   it has no such schedule
 │  └─ SchedulerUnavailableError  try again when the scheduler is back
 ├─ UpstreamError                 a parent is late or failed
+│  └─ UpstreamSuspendedError     a parent is suspended: resume it
 ├─ InvalidFieldError             a field of a request says what cannot be: correct it
 ├─ TooBusyError                  too much is going on: ask again later
 └─ AccessError                   whoever asks may not
@@ -201,6 +202,10 @@ class SchedulerUnavailableError(SchedulerError):
 
 class UpstreamError(DynamicTableError):
     """A table that this one reads is late or failed."""
+
+
+class UpstreamSuspendedError(UpstreamError):
+    """A table that this one reads is suspended."""
 
 
 class InvalidFieldError(DynamicTableError):

@@ -48,6 +48,7 @@ _GLANCE: dict[str, Any] = {
     "lagSeconds": 3600,
     "allowedLagSeconds": 172800,
     "late": False,
+    "watermark": None,
     "missingPartitions": 0,
     "missing": None,
     "problem": None,
@@ -88,6 +89,7 @@ class TableGlance(Answer):
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
+    watermark: datetime | None = Field(description="Up to when all partitions of its sources are there; null: they have none.")
     missing_partitions: int = Field(description="How many partitions of ticks that failed or never ran it lacks.")
     missing: str | None = Field(description="Which ones: the first and the last, or a few.")
     problem: str | None = Field(description="Why it is not known how fresh it is.")
@@ -257,6 +259,8 @@ class PlanAnswer(Answer):
             "statement": "SELECT * FROM (\nSELECT ds FROM raw.orders\n)\nWHERE ds = '2024-01-01'",
             "atomicity": "staged",
             "unchanged": "left out",
+            "catchUp": [{"ds": "2023-12-31"}],
+            "catchUpReason": "it makes up for ds=2023-12-31",
         }
     )
 
@@ -272,6 +276,10 @@ class PlanAnswer(Answer):
     statement: str
     atomicity: str
     unchanged: str
+    catch_up: list[dict[str, str | None]] | None = Field(
+        description="Partitions of missed ticks that its first commit makes beside. Empty: the whole table; null: none."
+    )
+    catch_up_reason: str | None
 
 
 class StateAnswer(Answer):

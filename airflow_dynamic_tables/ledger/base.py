@@ -116,7 +116,9 @@ class Refresh:
 
     ``reason_code`` is why it did what it did, ``reason`` the same for people; an earlier release recorded no code. ``report`` is
     ``None`` when nobody waits to hear of its version: nothing scheduled it, or an earlier release made it. ``recipe`` is a digest
-    of all that decides rows besides what the sources hold.
+    of all that decides rows besides what the sources hold. ``unbroken`` says whether no tick is missing before its data
+    timestamp; earlier releases did not look for missing ticks. What it read was ``complete_until`` a time before its schedule
+    time when it did not wait for parents that lagged behind. ``watermark`` is that of its sources, where they have one.
     """
 
     token: str
@@ -142,11 +144,19 @@ class Refresh:
     reason_code: ReasonCode | None = None
     report: ReportState | None = None
     recipe: str | None = None
+    unbroken: bool | None = None
+    complete_until: datetime | None = None
+    watermark: datetime | None = None
 
     @property
     def is_made_of_sources(self) -> bool:
         """Whether it made a version of what the sources had, and that version was not undone."""
         return self.state is RefreshState.SUCCEEDED and self.action is not RefreshAction.ROLLBACK
+
+    @property
+    def made_for(self) -> datetime:
+        """The last tick that its partitions count for."""
+        return self.complete_until or self.schedule_time
 
 
 class RefreshChanges(TypedDict, total=False):
@@ -170,6 +180,7 @@ class RefreshChanges(TypedDict, total=False):
     error: str | None
     expectations: tuple[ExpectationResult, ...]
     recipe: str
+    unbroken: bool
 
 
 class Ledger(RemembersPartitions, RemembersJobs, CountsFailures, KnowsTheLatest, FollowsNames):

@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import JSON, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select, true
+from sqlalchemy import JSON, Column, ColumnElement, FromClause, ScalarSelect, String, bindparam, cast, func, select, true
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.tables.versions import Version
 
 
@@ -20,7 +21,9 @@ from airflow_dynamic_tables.core.tables.versions import Version
 class Latest:
     """The refresh of a table that began last, and the version that was made last; ``None`` where there is none.
 
-    ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` what made it.
+    ``token``, ``snapshot``, ``finished_at`` and ``sources`` are those of the version, and ``action`` what made it. ``tick_time``
+    is the latest schedule time of a refresh that did not only make partitions that a user named, ``tick_state`` and
+    ``tick_error`` how that refresh ended.
     """
 
     state: str | None = None
@@ -29,6 +32,9 @@ class Latest:
     version: int | None = None
     data_timestamp: datetime | None = None
     action: str | None = None
+    tick_time: datetime | None = None
+    tick_state: str | None = None
+    tick_error: str | None = None
     snapshot: str | None = None
     finished_at: datetime | None = None
     sources: Mapping[str, str] | None = None
@@ -39,6 +45,14 @@ class Latest:
         if self.token is None or self.version is None or self.finished_at is None:
             return None
         return Version(self.version, self.token, self.snapshot or "", self.data_timestamp, self.finished_at, self.sources or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Up to when a refresh holds, and the watermark that the sources had; ``None`` where there is none."""
+
+    data_timestamp: datetime | None
+    watermark: datetime | None
 
 
 _LOOKED_AT = 200
@@ -53,7 +67,7 @@ class KnowsTheLatest(ABC):
         """What the history says last of each of these tables; one that it does not know is left out."""
 
     @abstractmethod
-    def data_timestamps(self, tokens: Collection[str]) -> dict[str, datetime]:
+    def held(self, tokens: Collection[str]) -> dict[str, Held]:
         """Up to when the refreshes of these tokens hold, as far as they are known."""
 
     @abstractmethod
@@ -72,24 +86,30 @@ class SqlLatest(KnowsTheLatest):
     def latest(self, tables: Collection[TableIdentifier]) -> dict[TableIdentifier, Latest]:
         """See :meth:`KnowsTheLatest.latest`."""
         listed = self._listed
-        began, made = refreshes.alias("began"), refreshes.alias("made")
+        began, made, tick = (refreshes.alias(name) for name in ("began", "made", "tick"))
         has_version = (refreshes.c.state == "SUCCEEDED") & refreshes.c.version.is_not(None)
-        of_version = (made.c.token, made.c.version, made.c.data_timestamp, made.c.action)
-        told = (listed.c.value, began.c.state, began.c.error, *of_version, made.c.snapshot, made.c.finished_at, made.c.sources)
+        is_of_tick = func.coalesce(refreshes.c.reason_code, "") != ReasonCode.ASKED_FOR
+        told = (
+            *(listed.c.value, began.c.state, began.c.error, made.c.token, made.c.version, made.c.data_timestamp, made.c.action),
+            *(tick.c.schedule_time, tick.c.state, tick.c.error, made.c.snapshot, made.c.finished_at, made.c.sources),
+        )
         newest = began.c.token == _newest(listed, true())
         newest_version = made.c.token == _newest(listed, has_version)
-        query = select(*told).select_from(listed).join(began, newest).outerjoin(made, newest_version)
+        newest_tick = tick.c.token == _newest(listed, is_of_tick, refreshes.c.schedule_time)
+        joined = listed.join(began, newest).outerjoin(made, newest_version).outerjoin(tick, newest_tick)
+        query = select(*told).select_from(joined)
         with self._database.transaction() as connection:
             rows = connection.execute(query, {"listed": json.dumps([str(table) for table in tables])}).all()
         return {TableIdentifier.parse(name): Latest(*last) for name, *last in rows}
 
-    def data_timestamps(self, tokens: Collection[str]) -> dict[str, datetime]:
-        """See :meth:`KnowsTheLatest.data_timestamps`."""
+    def held(self, tokens: Collection[str]) -> dict[str, Held]:
+        """See :meth:`KnowsTheLatest.held`."""
         listed = self._listed
-        query = select(refreshes.c.token, refreshes.c.data_timestamp).join(listed, refreshes.c.token == listed.c.value)
+        told = (refreshes.c.token, refreshes.c.data_timestamp, refreshes.c.watermark)
+        query = select(*told).join(listed, refreshes.c.token == listed.c.value)
         with self._database.transaction() as connection:
-            rows = connection.execute(query.where(refreshes.c.data_timestamp.is_not(None)), {"listed": json.dumps([*tokens])})
-            return {row.token: row.data_timestamp for row in rows}
+            rows = connection.execute(query, {"listed": json.dumps([*tokens])})
+            return {token: Held(data_timestamp, watermark) for token, data_timestamp, watermark in rows}
 
     def version_numbers(self, snapshots: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """See :meth:`KnowsTheLatest.version_numbers`."""
@@ -123,7 +143,11 @@ class SqlLatest(KnowsTheLatest):
         return func.json_array_elements_text(cast(parameter, JSON)).table_valued("value").render_derived("listed")
 
 
-def _newest(listed: FromClause, condition: ColumnElement[bool]) -> ScalarSelect[str]:
-    """The token of a table's newest refresh of that kind."""
+def _newest(listed: FromClause, condition: ColumnElement[bool], *by: Column[datetime]) -> ScalarSelect[str]:
+    """The token of a table's newest refresh of that kind.
+
+    :param by: what newer ones have later; the time at which they began is the last of it.
+    """
     of_table = select(refreshes.c.token).where(refreshes.c.table_name == listed.c.value, condition)
-    return of_table.order_by(refreshes.c.started_at.desc()).limit(1).correlate(listed).scalar_subquery()
+    order = [column.desc() for column in (*by, refreshes.c.started_at)]
+    return of_table.order_by(*order).limit(1).correlate(listed).scalar_subquery()

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Unpack
 from uuid import uuid4
 
-from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Connection, RowMapping, bindparam, case, delete, func, insert, select, text, update
 
 from airflow_dynamic_tables.clients.database.engine import Database
 from airflow_dynamic_tables.clients.database.tables import installation, refreshes, stages, table_locks
@@ -156,10 +156,13 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
     def extend(self, refresh: Refresh, instead_of: str = "") -> None:
         """See :meth:`Ledger.extend`."""
         values = _columns(_values(refresh))
-        later = {name: values[name] for name in ("reason", "schedule_time", "data_timestamp", "finished_at")}
+        names = ("reason", "schedule_time", "finished_at", "complete_until", "watermark")
+        time = refreshes.c.data_timestamp
+        later = {name: values[name] for name in names}
+        if refresh.data_timestamp is not None:
+            later["data_timestamp"] = case((time > refresh.data_timestamp, time), else_=refresh.data_timestamp)
         insertion = self._database.insert(refreshes).values(values)
-        reach = "finished_at" if refresh.data_timestamp is None else "data_timestamp"
-        holds_later = refreshes.c[reach] < values[reach]
+        holds_later = (refreshes.c.finished_at < values["finished_at"]) | (time < refresh.data_timestamp)
         told = (refreshes.c.token == instead_of) & (refreshes.c.state == RefreshState.SKIPPED)
         with self._database.transaction() as connection:
             connection.execute(delete(refreshes).where(told))

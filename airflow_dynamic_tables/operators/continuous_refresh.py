@@ -17,7 +17,6 @@ from airflow.sdk import DagRunState
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
 
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG
 from airflow_dynamic_tables.exceptions import ConfigurationError, DynamicTableError
@@ -99,7 +98,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             parents=self.parents,
             identity=UUID(str(ti.id)),
             owner=owner_of(ti.dag_id, ti.run_id, ti.task_id),
-            submit=lambda plan: self._submit_turn(context, workspace, plan),
+            submit=lambda plan: self._submit_plan(context, workspace, plan),
             stop_job=self._kill_spark,
         )
         strategy = strategy_of(work)
@@ -120,14 +119,6 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             raise AirflowFailException(str(error)) from None
         finally:
             strategy.close()
-
-    def _submit_turn(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
-        self._token = plan.token
-        py_files = self.py_files
-        try:
-            self._submit(context, workspace, plan)
-        finally:
-            self.py_files = py_files
 
     def _hold(self) -> timedelta:
         """Not so long that a timeout would fail the task: what is begun then has as much time as what was done."""

@@ -9,24 +9,36 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.dags_support.declared import configured_poll_interval, look_up
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import (
     ConfigurationError,
     DynamicTableError,
+    UpstreamSuspendedError,
 )
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
 from airflow_dynamic_tables.operators.arguments import refresh_arguments
 from airflow_dynamic_tables.operators.links import SparkLink, TableLink
 from airflow_dynamic_tables.operators.reconcilers import count_last_failure
-from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, skip
-from airflow_dynamic_tables.operators.run_arguments import OF_OTHERS, Runs, date_of, is_scheduled, left_out, read_request
+from airflow_dynamic_tables.operators.reporting import ReportsCommits, as_airflow, report_commit, report_commits, skip
+from airflow_dynamic_tables.operators.run_arguments import (
+    OF_OTHERS,
+    Runs,
+    came_by_itself,
+    date_of,
+    is_scheduled,
+    left_out,
+    read_request,
+)
 from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.planning import check_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.unchanged import skip as record_skip
 from airflow_dynamic_tables.services.refresh.upstream import Wait, parents_of, why_wait
 from airflow_dynamic_tables.services.settings import find_catalogs_file
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
@@ -128,7 +140,7 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
     def _refresh(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
         if why := left_out(context, self.table, self.runs):
             skip(context, why)
-        request = read_request(context, self.table, self.sources, self.runs)
+        request = replace(read_request(context, self.table, self.sources, self.runs), parents=self.parents)
         self._find_spark()
         self._settings = self.catalog_hook().settings()
         with open_workspace(self._settings) as workspace:
@@ -138,14 +150,36 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
                 if why := not_due(self.table, request.schedule_time, date_of(context, self.table), fresh):
                     skip(context, why)
             check_partitions(workspace, request)
-            longest = self.runs.group.longest_wait if self.runs.group else None
+            self._wait_for_parents(context, workspace, request, deadline)
+            self._token = request.token
+            commits: list[Version] = []
+            outcome = run(
+                workspace, request, lambda plan: self._submit_plan(context, workspace, plan), self._kill_spark, commits.append
+            )
+            if isinstance(outcome, Skipped):
+                if not commits:
+                    skip(context, str(outcome.reason))
+                log.info("Nothing more was done: %s", outcome.reason)
+            *earlier, last = commits
+            report_commits(context, self, [(version, recorded_refresh(workspace, version)) for version in earlier])
+            return self._report(context, workspace, request, last)
+
+    def _submit_plan(self, context: Context, workspace: Workspace, plan: RefreshPlan) -> None:
+        self._token = plan.token  # a catch-up of several commits has one for each
+        self._submit(context, workspace, plan)
+
+    def _wait_for_parents(
+        self, context: Context, workspace: Workspace, request: RefreshRequest, deadline: datetime | None
+    ) -> None:
+        """Defer the task while a parent is not fresh enough; skip it when one is suspended, unless a user asked for the run."""
+        longest = self.runs.group.longest_wait if self.runs.group else None
+        try:
             if wait := why_wait(workspace, request, self.parents, deadline, has_given_up, longest):
                 self._wait(wait)
-            self._token = request.token
-            outcome = run(workspace, request, lambda plan: self._submit(context, workspace, plan), self._kill_spark)
-            if isinstance(outcome, Skipped):
-                skip(context, str(outcome.reason))
-            return self._report(context, workspace, request, outcome)
+        except UpstreamSuspendedError as error:
+            if not came_by_itself(context) or (request.updated is not None and not request.updated.is_whole):
+                raise  # a skipped run makes no partition that an update names
+            skip(context, str(record_skip(workspace, request, Reason(ReasonCode.UPSTREAM_SUSPENDED, str(error))).reason))
 
     def _wait(self, wait: Wait) -> NoReturn:
         trigger = UpstreamTrigger(

@@ -113,7 +113,7 @@ def report_commit(
         if told == [asset]:
             task.outlets = [*task.outlets, asset]
             continue
-        task.outlets = [*task.outlets, OTHER_EVENTS]
+        task.outlets = [*task.outlets, *([] if OTHER_EVENTS in task.outlets else [OTHER_EVENTS])]
         for each in told:
             context["outlet_events"][OTHER_EVENTS].add(each, report)
     for asset in task.outlets:
@@ -125,7 +125,7 @@ def report_commit(
 def report_commits(
     context: Context, task: ReportsCommits, commits: Sequence[tuple[Version, Refresh | None]]
 ) -> list[dict[str, Any]]:
-    """Tell the hidden outlets of several commits of a task, by an alias: of that, Airflow takes any number of events.
+    """Tell the tables of a task of several commits, by an alias: of that, Airflow takes any number of events.
 
     :param commits: each with what the ledger knows of it, the oldest first.
     :return: the reports, as :func:`report_commit` has them.
@@ -136,8 +136,9 @@ def report_commits(
         schedule_time = refresh.schedule_time if refresh else version.data_timestamp
         reports.append(_report(version.number, refresh.rows if refresh else None, partitions, schedule_time, version.token))
     if reports:
+        tables = [*task.hidden_outlets, *filter(is_dynamic_table, task.outlets)]
         task.outlets = [*task.outlets, OTHER_EVENTS]
-        for asset in (each for hidden in task.hidden_outlets for each in _told(hidden)):
+        for asset in (each for table in tables for each in _told(table)):
             for report in reports:
                 context["outlet_events"][OTHER_EVENTS].add(asset, dict(report))
     return reports

@@ -11,6 +11,7 @@ from airflow_dynamic_tables.definitions.statements.values import Refresh, Resume
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, latest_schedule_time, parse_partitions
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.sql.declarations import declared_table
 from airflow_dynamic_tables.sql.session import Answer, Session
 
@@ -47,14 +48,17 @@ def refresh_request(session: Session, statement: Refresh) -> RefreshRequest:
     """What a statement wants refreshed, for the latest tick of the table."""
     table = declared_table(session, session.table(statement.name))
     token = str(uuid4())
+    defined = session.project.load()[0]
     return RefreshRequest(
         table=table,
-        sources=session.project.load()[0].sources,
+        sources=defined.sources,
         schedule_time=latest_schedule_time(table, session.workspace.now()),
         token=token,
         owner=f"{session.owner} (statement {token})",
         partitions=_partitions(statement, table),
         full_refresh=statement.partition is None,
+        waits=False,
+        parents=parents_of(defined.needed_by(table), defined.tables),
     )
 
 

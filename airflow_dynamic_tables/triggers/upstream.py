@@ -16,7 +16,8 @@ from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DynamicTableCatalogHook
-from airflow_dynamic_tables.services.refresh.upstream import Parent, Pending, Upstream, is_in_vain, pending, what_is_missing
+from airflow_dynamic_tables.services.refresh.requests import Parent
+from airflow_dynamic_tables.services.refresh.upstream import Pending, Upstream, is_in_vain, pending, what_is_missing
 from airflow_dynamic_tables.triggers.parent_runs import has_given_up
 
 _MOST_TEXTS_OF_DATA = 3

@@ -19,6 +19,8 @@ import pytest
 from airflow.sdk import DAG, Asset, task_group
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetResult
 from airflow.sdk.execution_time.context import OutletEventAccessors, set_current_context
 
 from airflow_dynamic_tables.assets import dynamic_table_asset
@@ -35,14 +37,18 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableRefreshOperator
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
+from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS
 from airflow_dynamic_tables.operators.run_arguments import of_group
+from airflow_dynamic_tables.services.changing.suspending import suspend
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
+from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.airflow_runs import AirflowRuns
 from tests.support.postgres import PostgresServer
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_days, write_numbers
 
 TICK = datetime(2024, 1, 2, tzinfo=UTC)
 
@@ -51,6 +57,14 @@ defaults: {spark: {conn_id: CONNECTION}}
 dynamic_tables:
 - {name: parent, freshness: 1 day, query: SELECT 1 AS x}
 - {name: child, freshness: 2 hours, query: SELECT x FROM parent}
+- {name: grandchild, freshness: 1 hour, query: SELECT x FROM child}
+- name: hours
+  freshness: 1 hour
+  partitioned_by: [ds]
+  initial: latest
+  skip_unchanged: false
+  options: {partition.fields.ds.date-formatter: yyyy-MM-dd-HH}
+  query: SELECT '1' AS ds, 1 AS n
 - {name: awaiting, freshness: 2 hours, wait_for: [{path: "ready/{yyyy-MM-dd}/{HH}"}], query: SELECT 1 AS x}
 """
 
@@ -632,3 +646,77 @@ def test_what_no_ledger_tells_of_partitions_the_schedule_tells_unless_a_watermar
         upgrade(workspace)
         report = operator._report(cast("Any", context()), workspace, request, version)
     assert report["partitions"] == partitions
+
+
+def test_a_child_of_a_suspended_table_is_skipped_at_its_ticks_and_fails_when_a_user_runs_it(home: Path) -> None:
+    operator = operator_of(home)
+    parent = operator.parents[0].identifier
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+        create(workspace, load_definitions(home / "tables.yaml").tables[parent])
+        suspend(workspace, parent, "the source moves")
+    scheduled = {**context(), "dag_run": SimpleNamespace(conf={}, run_type="scheduled")}
+    with pytest.raises(AirflowSkipException, match=r"^UPSTREAM_SUSPENDED: .*default\.parent is suspended .the source moves."):
+        operator.execute(scheduled)
+    assert "the source moves" in str(scheduled["ti"].xcoms["skipped"])
+    later = {**scheduled, "logical_date": TICK + timedelta(hours=2)}
+    with pytest.raises(AirflowSkipException):
+        operator.execute(later)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        (line,) = workspace.ledger.list_refreshes(operator.table.identifier)
+    assert (line.state, line.reason_code, line.schedule_time) == ("SKIPPED", "UPSTREAM_SUSPENDED", TICK + timedelta(hours=2))
+    assert str(failure_of(operator)).startswith("UPSTREAM_SUSPENDED: ")
+    grandchild = operator_of(home, "grandchild")
+    with pytest.raises(AirflowSkipException, match=r"its last refresh was skipped: UPSTREAM_SUSPENDED: .*the source moves"):
+        grandchild.execute(later)
+
+
+def test_every_commit_of_a_catch_up_has_its_event(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asset = dynamic_table_asset("default.default.hours")
+    answer = AssetResult(name=asset.name, uri=asset.uri, group=asset.group)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=lambda _: answer), raising=False)
+    monkeypatch.setattr(catching_up, "MOST_PARTITIONS", 2)
+    tokens: list[str | None] = []
+
+    def refresh(time: datetime, token: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        operator = operator_of(home, "hours")
+        operator.hide_assets()
+
+        def job(_context: object, _workspace: object, plan: RefreshPlan) -> None:
+            tokens.append(operator._token)
+            write_days(plan, {str(spec["ds"]): [1] for spec in plan.partitions})
+
+        monkeypatch.setattr(operator, "_submit", job)
+        asked: Any = {**context(), "logical_date": time}
+        asked["ti"].id = token
+        report = operator.execute(asked)
+        events = asked["outlet_events"]
+        assert events[asset].extra == report
+        return report, [event.extra for event in events[OTHER_EVENTS].asset_alias_events if OTHER_EVENTS in operator.outlets]
+
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+    refresh(TICK, "first")
+    last, others = refresh(TICK + timedelta(hours=5), "second")
+    assert [each["partitions"] for each in (*others, last)] == [
+        ["ds=2024-01-02-00", "ds=2024-01-02-01"],
+        ["ds=2024-01-02-02", "ds=2024-01-02-03"],
+        ["ds=2024-01-02-04"],
+    ]
+    assert [each["version"] for each in (*others, last)] == [2, 3, 4]
+    assert tokens == ["first", *(each["refresh"] for each in (*others, last))], "what Airflow stops is the commit under way"
+
+
+def test_a_run_that_does_not_wait_makes_its_table_as_fresh_as_its_parents(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        upgrade(workspace)
+    for name, date, conf in (("parent", TICK, {}), ("child", TICK + timedelta(hours=26), {"do_not_wait": True})):
+        operator = operator_of(home, name)
+        monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
+        asked: Any = {**context(), "logical_date": date, "dag_run": SimpleNamespace(conf=conf)}
+        asked["ti"].id = name
+        operator.execute(asked)
+    with open_workspace(embedded_settings(os.environ)) as workspace:
+        child = workspace.ledger.get_refresh("child")
+    assert child is not None
+    assert (child.schedule_time, child.data_timestamp) == (TICK + timedelta(hours=26), TICK + timedelta(hours=22))

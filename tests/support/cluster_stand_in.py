@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_dynamic_tables.clients.files import read_text, write_text
-from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding, StagedFile
 from airflow_dynamic_tables.core.tables.schema import Column
 
 _TYPES = {"x": (pa.int64(), "bigint"), "ds": (pa.string(), "string")}
@@ -50,9 +50,7 @@ def main(arguments: Sequence[str]) -> None:
 def run(plan: RefreshPlan) -> None:
     """Write the planned rows, each into a file of its own, and the result."""
     (source,) = plan.sources
-    # Of a table that is no JSON, only that it was read matters.
-    lines = [line for file in source.files for line in read_text(file).splitlines()] if source.format == "json" else ['{"x": 1}']
-    found = [{"nap": 0, **json.loads(line)} for line in lines]
+    found = [{"nap": 0, **row} for row in _rows(source)]
     rows = [row for row in found if _planned(plan, row)]
     columns = ("x", *plan.partition_keys)
     folder, files = Path(urlsplit(plan.data_location).path), []
@@ -72,6 +70,16 @@ def run(plan: RefreshPlan) -> None:
         partitions=tuple({key: row[key] for key in plan.partition_keys} for row in rows) if plan.partition_keys else (),
     )
     write_text(plan.result_location, result.to_json())
+
+
+def _rows(source: SourceBinding) -> list[dict[str, Any]]:
+    """The rows of a source; of a table without a column ``x`` it only matters that it was read."""
+    if source.format == "json":
+        return [json.loads(line) for file in source.files for line in read_text(file).splitlines()]
+    files = [pq.ParquetFile(urlsplit(file).path) for file in source.files if file.endswith(".parquet")]
+    if not files or any("x" not in file.schema_arrow.names for file in files):
+        return [{"x": 1}]
+    return [row for file in files for row in file.read(["x"]).to_pylist()]
 
 
 def _planned(plan: RefreshPlan, row: dict[str, Any]) -> bool:

@@ -29,6 +29,7 @@ GROUPS = {
             "alerts",
             "assets",
             "backfills",
+            "catch_up",
             "continuous",
             "deployments",
             "events",

@@ -22,11 +22,12 @@ from airflow_dynamic_tables.api.answers import (
     VersionAnswer,
     VersionsAnswer,
 )
-from airflow_dynamic_tables.api.desk import AtDesk, KnownTable
+from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
 from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter, Time
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.exceptions import ConfigurationError, InvalidFieldError
+from airflow_dynamic_tables.services.refresh.catching_up import preview_catch_up
 from airflow_dynamic_tables.services.refresh.preview import preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
 from airflow_dynamic_tables.services.tables.status import TableStatus, overview, show_table
@@ -156,7 +157,7 @@ def plan(
     table: Name,
     schedule_time: Time = None,
 ) -> PlanAnswer:
-    """Refresh mode and why, cron, partitions, what it reads, and the statement; from the definition alone.
+    """Refresh mode and why, cron, partitions, what it reads, the statement, and the missed ticks that it would make up for.
 
     Views stand in the statement by their names, and dynamic tables that the caller may not read are left out of ``upstream``.
     """
@@ -174,10 +175,14 @@ def plan(
         statement=statement(declared.query, planned.partitions),
         upstream=tuple(str(name) for name in declared.upstream if name not in hidden),
     )
-    return PlanAnswer.model_validate({**_fields(planned, PlanAnswer), "partitions": _partitions(planned.partitions) or []})
+    sources = desk.gateway.declared.all().definitions.sources
+    made_up = preview_catch_up(desk.workspace, declared, sources, at)
+    catch_up = None if made_up.catch_up is None else _partitions(made_up.catch_up) or []
+    fields = {**asdict(planned), "partitions": _partitions(planned.partitions) or []}
+    return PlanAnswer.model_validate({**fields, "catch_up": catch_up, "catch_up_reason": made_up.catch_up_reason})
 
 
-def _fields(value: Any, of: type[PlanAnswer | RefreshAnswer]) -> dict[str, Any]:
+def _fields(value: Any, of: type[RefreshAnswer]) -> dict[str, Any]:
     return {name: getattr(value, name) for name in of.model_fields}
 
 

@@ -60,7 +60,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
             SCHEDULE_TIME,
             Argument(
                 ("--compare",),
-                "look at the tables, too, and warn of changes that a refresh would refuse",
+                "look at the tables, too: show missed ticks that it would make up for, and warn of changes that it would refuse",
                 {"action": argument_types.calling(f"{_PACKAGE}.comparing.plan")},
             ),
             *STATE,

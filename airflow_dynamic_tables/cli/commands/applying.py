@@ -20,6 +20,7 @@ from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.cascading import whole_table_time
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _SHOWN = ("identifier", "change", "outcome", "version", "detail")
@@ -65,6 +66,8 @@ def _request(workspace: Workspace, defined: Definitions, table: DynamicTable) ->
         token=token,
         owner=owner_of("apply", token),
         full_refresh=True,
+        waits=False,
+        parents=parents_of(defined.needed_by(table), defined.tables),
     )
 
 

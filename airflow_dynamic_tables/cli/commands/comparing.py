@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
 
+from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
+from airflow_dynamic_tables.services.refresh.catching_up import preview_catch_up
+from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def plan(arguments: Namespace) -> int:
-    """As without ``--compare``, and warn of every table whose next refresh would be refused."""
-    return plan_and_look(arguments, lambda tables: _warn(arguments, tables))
-
-
-def _warn(arguments: Namespace, tables: Sequence[DynamicTable]) -> None:
+    """As without ``--compare``, with what a refresh would make up for; warn of every table whose next one would be refused."""
     with workspace_of(arguments) as workspace:
-        found = differences(workspace, Definitions({table.identifier: table for table in tables}), tables)
+        return plan_and_look(arguments, partial(_catch_up, workspace), partial(_warn, workspace))
+
+
+def _catch_up(workspace: Workspace, table: DynamicTable, defined: Definitions, at: datetime) -> Mapping[str, Any]:
+    return output.items(preview_catch_up(workspace, table, defined.sources, at))
+
+
+def _warn(workspace: Workspace, tables: Sequence[DynamicTable]) -> None:
+    found = differences(workspace, Definitions({table.identifier: table for table in tables}), tables)
     for one, table in zip(found, tables, strict=True):
         if told := _obstacle(one):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)

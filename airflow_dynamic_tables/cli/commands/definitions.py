@@ -93,18 +93,24 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
 
 def plan(arguments: Namespace) -> int:
     """Print what a scheduled refresh of each table would do."""
-    return plan_and_look(arguments, lambda _tables: None)
+    return plan_and_look(arguments, lambda _table, _defined, _at: {}, lambda _tables: None)
 
 
-def plan_and_look(arguments: Namespace, look: Callable[[Sequence[DynamicTable]], None]) -> int:
+def plan_and_look(
+    arguments: Namespace,
+    more: Callable[[DynamicTable, Definitions, datetime], Mapping[str, Any]],
+    look: Callable[[Sequence[DynamicTable]], None],
+) -> int:
     """As :func:`plan`.
 
+    :param more: gives more fields of the plan of a table at a time.
     :param look: is shown the tables that were planned.
     """
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     now = datetime.now(UTC)
-    plans = [_planned(table, defined, schedule_time(table, arguments.schedule_time, now)) for table in tables]
+    times = [schedule_time(table, arguments.schedule_time, now) for table in tables]
+    plans = [{**_planned(table, defined, at), **more(table, defined, at)} for table, at in zip(tables, times, strict=True)]
     if arguments.output != "table":
         output.listing(plans, arguments.output)
     elif not arguments.tables:

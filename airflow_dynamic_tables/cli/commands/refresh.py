@@ -44,6 +44,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
     parse_partitions,
 )
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -142,6 +143,8 @@ def _request(arguments: Namespace, workspace: Workspace, defined: Definitions) -
         force=arguments.force,
         catches_up=arguments.schedule_time is None,
         is_scheduled=arguments.scheduled,
+        waits=False,
+        parents=parents_of(defined.needed_by(table), defined.tables),
     )
 
 

@@ -40,7 +40,7 @@ from airflow_dynamic_tables.services.tables.status import TableDetails, TableSta
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _LIST = ("identifier", "defined", "refresh_mode", "freshness", "version", "data_timestamp", "lag", "late", "last_refresh")
-_IF_ANY = ("missing", "problem", "behind", "dag_paused")
+_IF_ANY = ("watermark", "missing", "problem", "behind", "dag_paused")
 _READERS = ("table", "version", "read")
 _VERSIONS = ("number", "data_timestamp", "committed_at", "snapshot", "token")
 _ROWS = 20

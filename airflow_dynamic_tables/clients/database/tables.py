@@ -131,7 +131,11 @@ refreshes = Table(
     Column("expectations", JSON),
     Column("report", String(16)),
     Column("recipe", String(64)),
+    Column("unbroken", Boolean),
+    Column("complete_until", UtcDateTime),
+    Column("watermark", UtcDateTime),
     Index("dt_refreshes_table_started", "table_name", "started_at"),
+    Index("dt_refreshes_table_schedule", "table_name", "schedule_time", "started_at"),
     Index("dt_refreshes_started", "started_at"),
     Index("dt_refreshes_report", "report", "finished_at"),
 )

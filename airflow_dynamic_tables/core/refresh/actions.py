@@ -74,6 +74,9 @@ class ReasonCode(StrEnum):
     SUSPENDED = "SUSPENDED"
     """Somebody suspended the refreshes of the table."""
 
+    UPSTREAM_SUSPENDED = "UPSTREAM_SUSPENDED"
+    """A table that it reads is suspended."""
+
     ROLLBACK = "ROLLBACK"
     """Somebody asked for an earlier version."""
 

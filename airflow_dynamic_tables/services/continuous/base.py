@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.services.refresh.upstream import Parent
+from airflow_dynamic_tables.services.refresh.requests import Parent
 from airflow_dynamic_tables.services.workspace import Workspace
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.core.schedule.continuous import grid_time
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
@@ -60,10 +61,10 @@ class MicroRefresh:
         batch = self._next_batch(request)
         if batch is None:
             return TurnOutcome(reason="no batch is complete yet")
-        outcome = run(work.workspace, batch.request, work.submit, work.stop_job)
-        if isinstance(outcome, Skipped):
-            return TurnOutcome(reason=str(outcome.reason), more=batch.more)
-        return TurnOutcome((outcome,), more=batch.more)
+        versions: list[Version] = []
+        outcome = run(work.workspace, batch.request, work.submit, work.stop_job, versions.append)
+        reason = str(outcome.reason) if isinstance(outcome, Skipped) else ""
+        return TurnOutcome(tuple(versions), reason, more=batch.more)
 
     def close(self) -> None:
         """Nothing is kept."""

@@ -8,24 +8,33 @@ only as far as no tick is missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
-from zoneinfo import ZoneInfo
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import Initial
+from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
-from airflow_dynamic_tables.core.tables.dates import start_of
 from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
 from airflow_dynamic_tables.formats.base import LakeTable
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
-from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, Made, TimeTable, history, lacking, made_before, ranges
+from airflow_dynamic_tables.services.tables.ticks import (
+    MOST_PARTITIONS,
+    TimeTable,
+    earlier_holes,
+    history,
+    lacking,
+    made_by,
+    ranges,
+    times_made,
+)
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -54,9 +63,36 @@ def caught_up(workspace: Workspace, request: RefreshRequest, table: LakeTable, c
     if not (request.catches_up or request.is_scheduled):
         return replace(request, begins="it begins with this tick, which was asked for") if current is None else request
     fresh = _unbroken_until(workspace, table, current)
-    if fresh is not None:
-        return replace(_after(request, fresh, "it makes up for"), since=fresh)
+    if fresh is not None and current is not None:
+        made_up = replace(_after(request, fresh, "it makes up for"), since=fresh)
+        return _with_earlier_holes(workspace, made_up, current, fresh)
     return _first(workspace, request, table, current)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What the scheduled refresh at a time makes beside the partitions of its tick, in its first commit, and why.
+
+    ``catch_up`` is ``None`` when that is nothing.
+    """
+
+    catch_up: PartitionSet | None = None
+    catch_up_reason: str | None = None
+
+
+def preview_catch_up(
+    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], schedule_time: datetime
+) -> CatchUp:
+    """What a scheduled refresh at that time would make up for; only looks. Sources with a watermark are not looked at."""
+    request = RefreshRequest(table, sources, schedule_time, token="", owner="", catches_up=True)
+    if request.has_watermark or not table.formatters:
+        return CatchUp()
+    try:
+        lake_table = workspace.table(table.identifier, table.format, table.atomicity)
+        found = caught_up(workspace, request, lake_table, lake_table.current())
+    except (CatalogError, ConfigurationError) as error:
+        return CatchUp(catch_up_reason=f"it is not known which ticks are missing: {error}")
+    return CatchUp(None if found.missed.is_empty else found.missed, found.begins or None)
 
 
 def _unbroken_until(workspace: Workspace, table: LakeTable, current: Version | None) -> datetime | None:
@@ -84,20 +120,47 @@ def _first(workspace: Workspace, request: RefreshRequest, table: LakeTable, curr
 
 
 def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> datetime | None:
-    """The time with which the oldest partition begins that was asked for; ``None``: unknown.
+    """The time with which the oldest partition begins that a user asked for; ``None``: unknown.
 
     Where it is not known which version the table is at, this is any that the history has.
     """
     known = history(workspace, table.identifier, current.number)
     refreshes = known if current.number else workspace.ledger.list_refreshes(table.identifier, _ALL)
     made = (refresh for refresh in refreshes if refresh.version and not refresh.partitions.is_whole)
-    starts: list[datetime] = []
-    for spec in (spec for refresh in made for spec in refresh.partitions):
-        try:
-            starts.append(start_of(spec, table.formatters))
-        except ValueError:  # null, or a spelling of an earlier definition
-            continue
-    return min(starts).replace(tzinfo=ZoneInfo(table.timezone)) if starts else None
+    return time_table(table).oldest(spec for refresh in made for spec in refresh.partitions)
+
+
+def _with_earlier_holes(workspace: Workspace, request: RefreshRequest, current: Version, fresh: datetime) -> RefreshRequest:
+    """The request with the partitions that earlier releases left out: their data timestamp was the newest tick that was made.
+
+    :param fresh: up to when the table was fresh for them.
+    """
+    identifier = request.table.identifier
+    if is_unbroken(workspace, request, NO_PARTITIONS, current):
+        return request
+    try:
+        holes = earlier_holes(workspace, identifier, time_table(request.table), current, fresh)
+    except (DynamicTableError, OSError) as error:
+        log.warning(
+            "An earlier release may have left out partitions of %s before %s, and it is not known which: %s If it did, make "
+            "them with: dynamic-tables refresh %s --partition FIRST..LAST",
+            *(identifier, fresh.isoformat(), error, identifier),
+        )
+        holes = NO_PARTITIONS
+    if holes.is_empty:
+        return replace(request, unbroken=True)
+    log.warning(
+        "%s lacks %s, which earlier releases left out. A scheduled refresh makes them. The tables that read it counted without "
+        "them: refresh the same time of those, too.",
+        *(identifier, ranges(holes)),
+    )
+    begins = f"{request.begins}; it makes" if request.begins else "it makes"
+    return replace(
+        request,
+        missed=request.missed.union(holes),
+        begins=f"{begins} {ranges(holes)}, which earlier releases left out",
+        unbroken=len(holes) < MOST_PARTITIONS,
+    )
 
 
 def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequest:
@@ -124,21 +187,20 @@ def fresh_then(
     """
     if request.is_one_off:
         return None
+    reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
     if has_watermark or not request.table.formatters:
         # Partitions named by hand make the table as a whole no fresher than it was found to be.
-        return request.schedule_time if request.partitions is None else found_fresh(workspace, current)
+        return reached if request.partitions is None else found_fresh(workspace, current)
     if partitions.is_whole:
-        return request.schedule_time
+        return reached
     fresh = fresh_until(workspace, current)
     if (request.catches_up or request.is_scheduled) and request.partitions is None:
         _check_still_fresh(workspace, request, current)
-        return max(request.schedule_time, fresh or request.schedule_time)
+        return max(filter(None, (reached, fresh)), default=None)
     if fresh is None:
         begins = current is None and request.partitions is None
-        return request.schedule_time if begins else None
-    made = [(request.schedule_time, partitions)]
-    made += made_before(workspace, request.table.identifier, current.number if current is not None else None)
-    return _moved_on(workspace, request, fresh, made)
+        return reached if begins else None
+    return _moved_on(workspace, request, fresh, partitions, current)
 
 
 def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: Version | None) -> None:
@@ -153,11 +215,25 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
         )
 
 
-def _moved_on(workspace: Workspace, request: RefreshRequest, fresh: datetime, made: Sequence[Made]) -> datetime:
+def _moved_on(
+    workspace: Workspace, request: RefreshRequest, fresh: datetime, partitions: PartitionSet, current: Version | None
+) -> datetime:
     """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
+    own = (request.complete_until or request.schedule_time, partitions)
+    made = made_by([own, *times_made(history(workspace, request.table.identifier, current.number if current else None))])
     columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
-    for tick, planned in time_table(request.table).steps(fresh, max(time for time, _ in made)):
+    for tick, planned in time_table(request.table).steps(fresh, max(made.values())):
         if not lacking(normalised(planned, columns), tick, made).is_empty:
             break
         fresh = tick
     return fresh
+
+
+def is_unbroken(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet, current: Version | None) -> bool:
+    """Whether no tick is missing before the data timestamp of a table once these partitions are made."""
+    if request.unbroken is not None:
+        return request.unbroken
+    if current is None or partitions.is_whole or not request.table.formatters:
+        return True
+    made = workspace.ledger.get_refresh(current.token)
+    return made is not None and made.unbroken is True

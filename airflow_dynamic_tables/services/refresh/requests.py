@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
 
@@ -13,8 +13,9 @@ from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.core.schedule.cron import previous_tick
-from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
+from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
+from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.wall_clock import elapsed, is_ahead
 from airflow_dynamic_tables.core.tables.dates import partitions_between, scheduled_partitions
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, check_spec, split_partitions
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
@@ -26,6 +27,45 @@ MOST_PARTITIONS = 10_000
 
 _YEARS = (200, 9800)
 """Years of schedule times: with a century of freshness, the longest one, and in any time zone they are within the calendar."""
+
+NEVER = datetime.fromtimestamp(0, UTC)
+"""Before all schedule times that matter: up to then is complete what is not known to be complete at all."""
+
+_INSTANT = timedelta(seconds=1)
+"""What makes "before" of "at or before": ticks are whole minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A dynamic table that another one reads, and its schedule: without ``cron``, updates of assets or a loop refresh it.
+
+    ``last_tick`` is the last one that comes in time for the refresh that waits, see ``in_time`` in
+    :mod:`airflow_dynamic_tables.services.refresh.upstream`. ``workflow_id`` is the workflow that refreshes it.
+    """
+
+    identifier: TableIdentifier
+    format: str
+    cron: str | None
+    timezone: str
+    freshness: Freshness
+    last_tick: datetime | None = None
+    workflow_id: str = ""
+
+    def required(self, schedule_time: datetime) -> datetime:
+        """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
+        if self.cron is None:
+            return elapsed(schedule_time, -self.freshness.period)
+        return previous_tick(self.cron, self.timezone, schedule_time)
+
+    def serves_until(self, fresh: datetime) -> datetime:
+        """The last schedule time for which it is fresh enough when it is fresh up to that time."""
+        if self.cron is None:
+            return elapsed(fresh, self.freshness.period)
+        return next_tick(self.cron, self.timezone, fresh) - _INSTANT
+
+    def last_tick_before(self, until: datetime) -> datetime | None:
+        """Its latest tick before that time."""
+        return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +93,9 @@ class RefreshRequest:
     ``is_scheduled`` that nobody asked for anything, so that the refresh may be left out while nothing moves. With ``force`` a
     suspended table is refreshed, too, and stays suspended. A ``batch`` of a stream is written by a job that runs already. A
     table that ``is_one_off`` is made once, and is up to no time. One that ``is_by_hand`` needs its parents for the time of its
-    partitions only, and one that does not ``waits`` takes them and the data that it awaits as they are.
+    partitions only. One that does not ``waits`` takes its ``parents`` and the data that it awaits as they are; when they lag
+    behind, they are ``complete_until`` an earlier time. ``unbroken`` says whether no tick of the table is missing
+    afterwards, once that was looked for.
 
     :raises ConfigurationError: when both are asked for, or a partition does not fit the table.
     """
@@ -77,6 +119,9 @@ class RefreshRequest:
     is_one_off: bool = False
     is_by_hand: bool = False
     waits: bool = True
+    parents: tuple[Parent, ...] = ()
+    complete_until: datetime | None = None
+    unbroken: bool | None = None
 
     def __post_init__(self) -> None:
         """Check that it can be fulfilled."""
@@ -98,7 +143,7 @@ class RefreshRequest:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Nothing was done, and why. The table is fresh ``up_to`` a time all the same, where that was found."""
+    """Nothing was done, and why. The ticks ``up_to`` a time need nothing done, where that was found."""
 
     reason: Reason
     up_to: datetime | None = None

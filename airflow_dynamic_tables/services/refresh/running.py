@@ -32,13 +32,22 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshChanges, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.services.changing.renaming import follow
-from airflow_dynamic_tables.services.refresh.catching_up import caught_up
+from airflow_dynamic_tables.services.refresh.catching_up import caught_up, is_unbroken
 from airflow_dynamic_tables.services.refresh.expectations import check, refuse_empty
-from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo, fitting_layout, plan, planned_partitions, planned_sink
+from airflow_dynamic_tables.services.refresh.planning import (
+    Attempt,
+    ToDo,
+    Why,
+    fitting_layout,
+    plan,
+    planned_partitions,
+    planned_sink,
+)
 from airflow_dynamic_tables.services.refresh.preview import not_supported_yet
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, action_of, overtaken
 from airflow_dynamic_tables.services.refresh.telling import tell_committed, tell_growth, tell_plan, tell_written
 from airflow_dynamic_tables.services.refresh.unchanged import remember, skip, without_unchanged
+from airflow_dynamic_tables.services.refresh.upstream import complete_until
 from airflow_dynamic_tables.services.stages.landing import land, read_result, versions_read
 from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
 from airflow_dynamic_tables.services.stages.marks import leave_mark
@@ -48,6 +57,7 @@ from airflow_dynamic_tables.services.tables.forgetting import forget_after_commi
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import create, refresh_handler, why_suspended
 from airflow_dynamic_tables.services.tables.undoing import note_undone, with_undone
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -75,6 +85,7 @@ def run(
     request: RefreshRequest,
     submit: Callable[[RefreshPlan], object],
     on_lost: Callable[[], None] | None = None,
+    on_commit: Callable[[Version], None] | None = None,
 ) -> Version | Skipped:
     """Refresh a table: begin, ``submit`` the job and wait for it, commit; abort when anything fails.
 
@@ -82,7 +93,8 @@ def run(
 
     :param submit: runs the job of a plan to its end and raises when it failed.
     :param on_lost: called from another thread when the stage was taken away meanwhile; it should stop the job.
-    :return: the new version, or why nothing was done.
+    :param on_commit: called with each version as soon as it is committed, the last one, too.
+    :return: the last version, or why nothing, or nothing more, was done.
     """
     reached: datetime | None = None
     while True:
@@ -94,7 +106,11 @@ def run(
             up_to = begun.up_to
         else:
             outcome = finish(workspace, begun, submit, on_lost, steps)
-            up_to = None if isinstance(outcome, Skipped) else begun.request.schedule_time
+            if on_commit is not None and isinstance(outcome, Version):
+                on_commit(outcome)
+            # What lags behind makes the rest too early as well.
+            has_ended = isinstance(outcome, Skipped) or begun.request.complete_until is not None
+            up_to = None if has_ended else begun.request.schedule_time
         if up_to is None or up_to >= request.schedule_time or up_to == reached:
             return outcome
         log.info("%s has its ticks up to %s now.", request.table.identifier, up_to.isoformat())
@@ -156,7 +172,7 @@ def begin(workspace: Workspace, request: RefreshRequest) -> Attempt | Skipped:
     if isinstance(to_do, Skipped):
         return to_do
     if nothing := _nothing_to_do(request, to_do):
-        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing))
+        return skip(workspace, request, Reason(ReasonCode.NOTHING_TO_REFRESH, nothing), growth=to_do.growth)
     staged = table.stage(request.token)
     stage = _stage(workspace, request, to_do.partitions, staged.begin())
     open_stage(workspace, stage)
@@ -175,6 +191,7 @@ def _to_do(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> t
     current = _newest(workspace, request, table)  # first: the rest believes the history
     growth = look(workspace, request.table, request.sources, current)
     request = caught_up(workspace, request, table, current) if growth is None else request
+    request = replace(request, complete_until=complete_until(workspace, request, growth))
     partitions = planned_partitions(workspace, request, growth)
     if request.partitions is None:
         partitions = with_undone(partitions, table, request.table.partition_keys)
@@ -224,19 +241,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     if growth is not None:
         reason = replace(reason, text=f"{reason.text}; {growth}")
         tell_growth(growth)
-    refresh = Refresh(
-        token=stage.token,
-        table=stage.table,
-        action=action,
-        reason=reason.text,
-        reason_code=reason.code,
-        state=RefreshState.RUNNING,
-        schedule_time=request.schedule_time,
-        started_at=stage.opened_at,
-        partitions=stage.partitions,
-        report=ReportState.DUE if request.is_reported else None,
-    )
-    workspace.ledger.record(refresh)
+    workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
     leave_mark(workspace, stage.table, table)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
@@ -256,6 +261,28 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
 def _newest(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> Version | None:
     """The current version, once the history says which others are gone. A draft of CREATE TABLE AS never had the others."""
     return table.current() if request.is_one_off else note_undone(workspace, request.table.identifier, table)
+
+
+def _line(
+    workspace: Workspace, request: RefreshRequest, stage: Stage, growth: Growth | None, current: Version | None, why: Why
+) -> Refresh:
+    """The line of the history with which a refresh begins."""
+    action, reason = why
+    return Refresh(
+        token=stage.token,
+        table=stage.table,
+        action=action,
+        reason=reason.text,
+        reason_code=reason.code,
+        state=RefreshState.RUNNING,
+        schedule_time=request.schedule_time,
+        started_at=stage.opened_at,
+        partitions=stage.partitions,
+        report=ReportState.DUE if request.is_reported else None,
+        unbroken=is_unbroken(workspace, request, stage.partitions, current) if growth is None else True,
+        complete_until=request.complete_until,
+        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
+    )
 
 
 def _as_skipped(reason: Reason) -> RefreshChanges:

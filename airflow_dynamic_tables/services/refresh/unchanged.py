@@ -26,7 +26,7 @@ from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import stretch
 from airflow_dynamic_tables.services.tables.ticks import standing
@@ -77,7 +77,7 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, table: Lake
     else:
         moved = what_moved(workspace, request, table, asked, growth)
     if moved.holds and moved.version is not None:
-        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version)
+        return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version, growth=growth)
     log.info("Of %s is refreshed: %s; %s.", request.table.identifier, moved.partitions, moved.why)
     # What a refresh reads of a source with a watermark depends on the partitions that it replaces.
     is_bound_for_these = growth is None or moved.partitions == asked
@@ -117,36 +117,61 @@ def what_moved(
 
 
 def skip(
-    workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None = None, instead_of: str = ""
+    workspace: Workspace,
+    request: RefreshRequest,
+    reason: Reason,
+    version: Version | None = None,
+    instead_of: str = "",
+    growth: Growth | None = None,
 ) -> Skipped:
     """Write into the history that nothing is done. As long as that goes on, what nobody asked for is one line.
 
     :param version: the current one, where it holds up to the time of the request: the table is as fresh as that.
     :param instead_of: token of a refresh that was skipped at last, which need not be told of then.
+    :param growth: the sources that have a watermark.
     """
-    now = workspace.now()
     is_line = request.is_scheduled or request.batch is not None
+    token = _line(workspace, request, reason, version) if is_line else request.token
+    skipped = _skipped(workspace, replace(request, token=token), reason, version, growth)
+    if is_line:
+        workspace.ledger.extend(skipped, instead_of)
+    else:
+        workspace.ledger.record(skipped)
+    if version is None:
+        return Skipped(reason)
+    if request.unbroken:
+        workspace.ledger.update_refresh(version.token, unbroken=True)  # no other version says so
+    return Skipped(reason, request.schedule_time)
+
+
+def _skipped(
+    workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None, growth: Growth | None
+) -> Refresh:
+    now = workspace.now()
     skipped = Refresh(
-        token=_line(workspace, request, reason, version) if is_line else request.token,
+        token=request.token,
         table=request.table.identifier,
-        action=RefreshAction.SKIP if version is None else RefreshAction.NO_DATA,
+        action=RefreshAction.SKIP,
         reason=reason.text,
         reason_code=reason.code,
         state=RefreshState.SKIPPED,
         schedule_time=request.schedule_time,
         started_at=now,
         finished_at=now,
-        data_timestamp=None if version is None else request.schedule_time,
-        version=None if version is None else version.number,
-        snapshot=None if version is None else version.snapshot,
         partitions=NO_PARTITIONS,
-        sources={} if version is None else version.sources,
+        complete_until=request.complete_until,
+        watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
     )
-    if is_line:
-        workspace.ledger.extend(skipped, instead_of)
-    else:
-        workspace.ledger.record(skipped)
-    return Skipped(reason, skipped.data_timestamp)
+    if version is None:
+        return skipped
+    return replace(
+        skipped,
+        action=RefreshAction.NO_DATA,
+        data_timestamp=None if request.complete_until == NEVER else request.complete_until or request.schedule_time,
+        version=version.number,
+        snapshot=version.snapshot,
+        sources=version.sources,
+    )
 
 
 def _line(workspace: Workspace, request: RefreshRequest, reason: Reason, version: Version | None) -> str:

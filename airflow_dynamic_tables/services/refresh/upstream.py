@@ -10,20 +10,21 @@ from itertools import chain
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData
 from airflow_dynamic_tables.core.schedule.cron import next_tick, previous_tick
-from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import elapsed
 from airflow_dynamic_tables.core.tables.dates import partitions_within, start_of
 from airflow_dynamic_tables.definitions.model import DynamicTable
-from airflow_dynamic_tables.exceptions import UpstreamError
-from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.exceptions import DynamicTableError, UpstreamError, UpstreamSuspendedError
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
 from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -38,49 +39,14 @@ _NOT_WELL = {
 _MOST_TOLD = 20
 """How much of what is missing is told: a week may have a file every minute."""
 
-_INSTANT = timedelta(seconds=1)
-"""What makes "before" of "at or before": ticks are whole minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A dynamic table that another one reads, and its schedule: without ``cron``, updates of assets or a loop refresh it.
-
-    ``last_tick`` is the last one that comes in time for the refresh that waits, see :func:`in_time`. ``workflow_id`` is the
-    workflow that refreshes it.
-    """
-
-    identifier: TableIdentifier
-    format: str
-    cron: str | None
-    timezone: str
-    freshness: Freshness
-    last_tick: datetime | None = None
-    workflow_id: str = ""
-
-    def required(self, schedule_time: datetime) -> datetime:
-        """Up to when it has to be fresh for a refresh at that time: its latest tick; else its own promise counts."""
-        if self.cron is None:
-            return elapsed(schedule_time, -self.freshness.period)
-        return previous_tick(self.cron, self.timezone, schedule_time)
-
-    def serves_until(self, fresh: datetime) -> datetime:
-        """The last schedule time for which it is fresh enough when it is fresh up to that time."""
-        if self.cron is None:
-            return elapsed(fresh, self.freshness.period)
-        return next_tick(self.cron, self.timezone, fresh) - _INSTANT
-
-    def last_tick_before(self, until: datetime) -> datetime | None:
-        """Its latest tick before that time."""
-        return previous_tick(self.cron, self.timezone, until - _INSTANT) if self.cron else None
-
 
 @dataclass(frozen=True, slots=True)
 class PendingParent:
     """A parent that is not fresh enough: up to when it should be and is, and how its last refresh ended if not well.
 
     ``lost_tick`` is the last one that would have come in time, when the run for that has failed and nothing else is on its way.
-    ``suspended`` is the reason when it is suspended, and no refresh of it is under way.
+    ``suspended`` is the reason when it, or a table that it reads, is suspended and no refresh of it is under way. It
+    ``may_come`` all the same when that ends before its last tick in time.
     """
 
     identifier: TableIdentifier
@@ -90,6 +56,7 @@ class PendingParent:
     lost_tick: datetime | None = None
     workflow_id: str = ""
     suspended: str = ""
+    may_come: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +67,7 @@ class PendingData:
     failed: None = None
     lost_tick: None = None
     suspended: str = ""
+    may_come: bool = True
 
 
 Upstream = Parent | AwaitedData
@@ -165,7 +133,7 @@ def why_wait(
 
 def is_in_vain(waiting: Iterable[Pending]) -> bool:
     """Whether something is waited for that does not come in time: a parent has failed for good, or is suspended."""
-    return any(each.lost_tick or each.suspended for each in waiting)
+    return any(each.lost_tick or (each.suspended and not each.may_come) for each in waiting)
 
 
 def parents_needed_until(request: RefreshRequest) -> datetime:
@@ -200,13 +168,52 @@ def reachable(workspace: Workspace, request: RefreshRequest, parents: Iterable[P
     """
     needed = parents_read(workspace, request, parents)
     waiting = pending(workspace, (*needed, *data_of(request)), request.schedule_time)
-    reach = request.schedule_time
-    by_name = {parent.identifier: parent for parent in needed}
+    return _reached(needed, waiting, request.schedule_time) or waiting
+
+
+def _reached(parents: Iterable[Parent], waiting: Iterable[Pending], reach: datetime) -> datetime | None:
+    """Up to when all that is read is complete, at most a time; ``None`` when that is not known.
+
+    :param waiting: those of the parents that are not fresh enough for that time.
+    """
+    by_name = {parent.identifier: parent for parent in parents}
     for each in waiting:
         if isinstance(each, PendingData) or each.data_timestamp is None:
-            return waiting
+            return None
         reach = min(reach, by_name[each.identifier].serves_until(each.data_timestamp))
     return reach
+
+
+def complete_until(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> datetime | None:
+    """The last time for which all that a refresh reads is complete; ``None``: the one that it is for.
+
+    When that is not known, it is :data:`~.requests.NEVER`.
+
+    :param growth: the sources that have a watermark. Parents are complete when the refresh has waited for them.
+    """
+    reached = [] if request.waits else [_unwaited_until(workspace, request)]
+    if growth is not None and request.batch is None:
+        reached.append(growth.complete_until(request.schedule_time, request.table.timezone) or NEVER)
+    earliest = min((time for time in reached if time is not None), default=request.schedule_time)
+    return earliest if earliest < request.schedule_time else None
+
+
+def _unwaited_until(workspace: Workspace, request: RefreshRequest) -> datetime | None:
+    """The last tick for which parents and awaited data are there that a refresh does not wait for; ``None``: it needs no more."""
+    needed_until = parents_needed_until(request)
+    try:
+        needed = parents_read(workspace, request, request.parents)
+        waiting = pending(workspace, (*needed, *data_of(request)), needed_until)
+    except (DynamicTableError, OSError) as error:  # the refresh itself meets the same, and its history says so
+        log.warning("It is not known up to when what this refresh reads is complete: %s", error)
+        return NEVER
+    if not waiting:
+        return None
+    log.warning("This refresh does not wait, so the table is fresh only as far as what it reads: %s.", what_is_missing(waiting))
+    reached = _reached(needed, waiting, needed_until)
+    if reached is None:
+        return NEVER
+    return previous_tick(request.table.cron, request.table.timezone, reached) if request.table.cron else reached
 
 
 def data_of(request: RefreshRequest) -> tuple[AwaitedData, ...]:
@@ -262,10 +269,20 @@ def _check(
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None
-    suspended = why_suspended(workspace, parent.identifier) or ""
+    suspended, may_come = why_suspended(workspace, parent.identifier) or "", False
+    if not suspended and last is not None and last.schedule_time >= required:
+        suspended, may_come = _held_up(parent, last)
     if suspended and _may_still_land(workspace, parent.identifier, required):
         suspended = ""
-    return PendingParent(parent.identifier, required, fresh, not_well, lost, _workflow_of(parent), suspended)
+    return PendingParent(parent.identifier, required, fresh, not_well, lost, _workflow_of(parent), suspended, may_come)
+
+
+def _held_up(parent: Parent, last: Refresh) -> tuple[str, bool]:
+    """Why a parent was skipped that reads a suspended table, and whether a later tick of it still comes in time."""
+    if last.reason_code is not ReasonCode.UPSTREAM_SUSPENDED:
+        return "", False
+    why = f"its last refresh was skipped: {last.reason.removesuffix('.')}"
+    return why, parent.last_tick is not None and last.schedule_time < parent.last_tick
 
 
 def _fresh_up_to(workspace: Workspace, parent: Parent) -> datetime | None:
@@ -287,19 +304,21 @@ def _may_still_land(workspace: Workspace, table: TableIdentifier, required: date
     """Whether a stage is left that would make the table fresh enough: of a refresh by hand, or one nobody knows the end of."""
     stages = (stage for stage in workspace.ledger.list_stages(table) if stage.owner != COMPACTION)
     refreshes = (workspace.ledger.get_refresh(stage.token) for stage in stages)
-    return any(refresh is None or refresh.schedule_time >= required for refresh in refreshes)
+    return any(refresh is None or refresh.made_for >= required for refresh in refreshes)
 
 
 def waited_too_long(waiting: Iterable[Pending]) -> UpstreamError:
     """The error of a refresh that waits no longer: UPSTREAM_SUSPENDED or UPSTREAM_FAILED for a parent, else UPSTREAM_LATE."""
     waiting = tuple(waiting)
     code = "UPSTREAM_FAILED" if any(each.failed or each.lost_tick for each in waiting) else "UPSTREAM_LATE"
-    if any(each.suspended for each in waiting):
+    is_suspended = any(each.suspended for each in waiting)
+    if is_suspended:
         code = "UPSTREAM_SUSPENDED"
     given_up = (each for each in waiting if isinstance(each, PendingParent) and each.lost_tick)
     lost = " and ".join(parent.workflow_id for parent in given_up)
     advice = f" Mend what failed and clear that run of {lost}; when it has succeeded, clear this one." if lost else ""
-    return UpstreamError(f"{code}: {what_is_missing(waiting)}.{advice}")
+    kind = UpstreamSuspendedError if is_suspended else UpstreamError
+    return kind(f"{code}: {what_is_missing(waiting)}.{advice}")
 
 
 def what_is_missing(waiting: Sequence[Pending]) -> str:

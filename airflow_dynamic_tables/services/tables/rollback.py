@@ -78,6 +78,7 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
     table = workspace.table(request.identifier, stage.format)
     note_undone(workspace, stage.table, table)
     old = kept_version(table.versions(), request.number, stage.table)
+    made = workspace.ledger.get_refresh(old.token)
     workspace.ledger.record(
         Refresh(
             token=stage.token,
@@ -89,6 +90,8 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
             schedule_time=old.data_timestamp or old.committed_at,
             started_at=stage.opened_at,
             sources={str(stage.table): old.snapshot},
+            unbroken=made.unbroken if made is not None else None,
+            watermark=made.watermark if made is not None else None,
         )
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))

@@ -15,14 +15,15 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.schedule.cron import allowed_lag
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
+from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import FORMATTER
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.ledger.latest import Latest
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.ledger.latest import Held, Latest
 from airflow_dynamic_tables.services.tables.freshness import latest_known, stretch
 from airflow_dynamic_tables.services.tables.progress import (
     NewerParent,
@@ -40,6 +41,12 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
 """Of a thousand tables at one time, most have the schedule of another one; a quarter of a millisecond for each is too much."""
+
+
+_LOST = (RefreshState.FAILED, RefreshState.ABORTED, RefreshState.QUARANTINED)
+"""How the refresh for a tick ends that makes nothing."""
+
+_UNKNOWN = Held(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class TableStatus:
     lag_seconds: int | None
     allowed_lag_seconds: int | None
     late: bool | None
+    watermark: datetime | None
     missing_partitions: int
     missing: str | None
     problem: str | None
@@ -159,16 +167,16 @@ def overview(
     others = False if complete else None
     now = workspace.now()
     latest = workspace.ledger.latest(entries)
-    unchanged = workspace.ledger.data_timestamps([stretch(one.token) for one in latest.values() if one.token])
     versions = {name: one.made for name, one in latest.items()}
     read = {TableIdentifier.parse(source) for version in versions.values() if version for source in version.sources}
     parents = {**latest, **workspace.ledger.latest(read - latest.keys())} if read - latest.keys() else latest
     reads = _read(workspace, versions, {name: one.made for name, one in parents.items()})
     behind = {name: read.newer(version) for name, read in reads.items() if (version := versions[name]) is not None}
+    held = workspace.ledger.held([token for one in latest.values() if one.token for token in (one.token, stretch(one.token))])
     return [
         _status(
             _Seen(name, entry, definitions.get(name)),
-            _told(latest.get(name, Latest()), unchanged, now)._replace(behind=behind.get(name, ())),
+            _told(latest.get(name, Latest()), held, now)._replace(behind=behind.get(name, ())),
             workspace,
             now,
             defined=name in definitions or others,
@@ -317,24 +325,27 @@ class _Seen(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """What a table holds, and what its last refresh came to."""
+    """What a table holds, and what its last refresh came to.
+
+    ``lost_tick`` is its latest tick when the refresh for that failed and nothing has made up for it.
+    """
 
     version: int | None
     data_timestamp: datetime | None
     fresh_until: datetime | None
+    watermark: datetime | None
     last_refresh: str | None
     last_error: str | None
+    lost_tick: datetime | None
     behind: tuple[NewerParent, ...] = ()
 
 
-def _told(latest: Latest, unchanged: Mapping[str, datetime], now: datetime) -> _Content:
+def _told(latest: Latest, held: Mapping[str, Held], now: datetime) -> _Content:
     """As the history tells.
 
-    :param unchanged: up to when versions were found to hold, by the tokens of what found it.
+    :param held: up to when versions, and what was found of them since, hold, by their tokens.
     """
-    times = (latest.data_timestamp, unchanged.get(stretch(latest.token)) if latest.token else None)
-    fresh = latest_known(times, now)
-    return _Content(latest.version, latest.data_timestamp, fresh, latest.state, latest.error)
+    return _content(_Made(latest.version, latest.data_timestamp, latest.token or ""), latest, held, now)
 
 
 def _contents(
@@ -349,16 +360,36 @@ def _contents(
     :param reads: what these read.
     """
     latest = workspace.ledger.latest(versions)
-    unchanged = workspace.ledger.data_timestamps([stretch(version.token) for version in versions.values() if version])
+    tokens = [version.token for version in versions.values() if version]
+    held = workspace.ledger.held([*tokens, *map(stretch, tokens)])
     contents: dict[TableIdentifier, _Content] = {}
     for name, version in versions.items():
-        last = latest.get(name, Latest())
-        times = (version.data_timestamp, unchanged.get(stretch(version.token))) if version else ()
-        fresh = latest_known(times, now)
-        number, timestamp = (version.number, version.data_timestamp) if version else (None, None)
+        made = _Made(version.number, version.data_timestamp, version.token) if version else _Made()
         behind = reads[name].newer(version) if version is not None else ()
-        contents[name] = _Content(number, timestamp, fresh, last.state, last.error, behind)
+        contents[name] = _content(made, latest.get(name, Latest()), held, now)._replace(behind=behind)
     return contents
+
+
+class _Made(NamedTuple):
+    version: int | None = None
+    data_timestamp: datetime | None = None
+    token: str = ""
+
+
+def _content(made: _Made, latest: Latest, held: Mapping[str, Held], now: datetime) -> _Content:
+    then, since = held.get(made.token, _UNKNOWN), held.get(stretch(made.token), _UNKNOWN)
+    fresh = latest_known((made.data_timestamp, since.data_timestamp), now)
+    lost = _lost_tick(latest, fresh, now)
+    last = (latest.state, latest.error) if lost is None else (latest.tick_state, latest.tick_error)
+    return _Content(made.version, made.data_timestamp, fresh, since.watermark or then.watermark, *last, lost)
+
+
+def _lost_tick(latest: Latest, fresh: datetime | None, now: datetime) -> datetime | None:
+    """The latest tick of a table, when its refresh failed and the table is not fresh up to then."""
+    tick = latest.tick_time
+    if tick is None or latest.tick_state not in _LOST or is_ahead(tick, now) or (fresh is not None and fresh >= tick):
+        return None
+    return tick
 
 
 def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime, *, defined: bool | None) -> TableStatus:
@@ -368,7 +399,10 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
     lag = now - fresh if fresh else None
     period = said.period
     allowed = _allowed_lag(period, said.cron, said.timezone, now) if period else None
-    missing = _missing(seen, said, content, workspace, now - allowed) if lag and allowed and lag > allowed else ()
+    is_late = lag > allowed if lag is not None and allowed is not None else None
+    overdue = now - allowed if is_late and allowed is not None else None
+    due = max((time for time in (overdue, content.lost_tick) if time is not None), default=None)
+    missing = _missing(seen, said, workspace, content, due) if due is not None else ()
     return TableStatus(
         identifier=str(seen.identifier),
         defined=defined,
@@ -383,7 +417,8 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         fresh_until=fresh,
         lag_seconds=int(lag.total_seconds()) if lag is not None else None,
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
-        late=lag > allowed if lag is not None and allowed is not None else None,
+        late=is_late,
+        watermark=content.watermark,
         missing_partitions=len(missing),
         missing=ranges(missing) if missing else None,
         problem=_problem(content),
@@ -394,13 +429,16 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
     )
 
 
-def _missing(seen: _Seen, said: _Said, content: _Content, workspace: Workspace, due: datetime) -> PartitionSet | tuple[()]:
-    """The partitions of the ticks that a late table lacks; none of one that has no schedule, or no time partitions."""
-    if not said.formatters or not said.period or seen.entry is None or content.fresh_until is None:
+def _missing(seen: _Seen, said: _Said, workspace: Workspace, content: _Content, due: datetime) -> PartitionSet | tuple[()]:
+    """The partitions that a table lacks of the ticks up to a time; none of one that has no schedule, or no time partitions."""
+    fresh = content.fresh_until
+    if fresh is None or due <= fresh or not said.formatters or not said.period or seen.entry is None:
         return ()
-    times = TimeTable(said.cron, said.timezone, said.period, said.formatters)
+    # Partitions of a source with a watermark are due when their time is over, and not at a tick.
+    cron = said.cron if content.watermark is None else None
+    times = TimeTable(cron, said.timezone, said.period, said.formatters)
     made = made_before(workspace, seen.identifier, content.version)
-    return missing_partitions(times, seen.entry.columns, made, content.fresh_until, due)
+    return missing_partitions(times, seen.entry.columns, made, fresh, due)
 
 
 def _problem(content: _Content) -> str | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import chain, combinations, takewhile
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.cron import ticks
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
-from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions
+from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions, start_of
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -25,13 +27,16 @@ MOST_PARTITIONS = 1_000
 _LATEST = 50
 """Refreshes of the history that are looked at for partitions that were made out of turn."""
 
+_ALL = 100_000
+"""Refreshes that are looked at once, for the holes of earlier releases."""
+
 _INSTANT = timedelta(microseconds=1)
 
 _REPEATED = timedelta(hours=1)
 """How far autumn sets the clock back, at most."""
 
-Made = tuple[datetime, PartitionSet]
-"""The schedule time of a refresh, and the partitions that it made."""
+Made = Mapping[frozenset[tuple[str, str | None]], datetime]
+"""Which partitions refreshes have made, by the items of their specs, and the last tick that each counts for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,14 @@ class TimeTable:
             ends = min(partition.end.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
             yield until if number == len(over) else min(max(ends, after), until), PartitionSet.of([partition.spec])
 
+    def oldest(self, partitions: Iterable[Mapping[str, str | None]]) -> datetime | None:
+        """The time with which the oldest of some partitions begins; ``None`` when none of them is a time."""
+        starts: list[datetime] = []
+        for spec in partitions:
+            with suppress(ValueError):  # null, or a spelling of an earlier definition
+                starts.append(start_of(spec, self.formatters))
+        return min(starts).replace(tzinfo=ZoneInfo(self.timezone)) if starts else None
+
     def batch(self, after: datetime, until: datetime, most: int) -> tuple[datetime, PartitionSet]:
         """The partitions of the first ticks after a time, and the last of these ticks: all up to ``until``, or about ``most``."""
         reached = after
@@ -98,12 +111,9 @@ def ranges(partitions: Iterable[Mapping[str, str | None]]) -> str:
     return f"{describe(specs[0])} to {describe(specs[-1])} ({len(specs)} partitions)"
 
 
-def missing_partitions(
-    times: TimeTable, columns: Sequence[Column], made: Sequence[Made], fresh: datetime, until: datetime
-) -> PartitionSet:
+def missing_partitions(times: TimeTable, columns: Sequence[Column], made: Made, fresh: datetime, until: datetime) -> PartitionSet:
     """The partitions of the ticks of a table after one time up to another that no refresh has made, or the first of them.
 
-    :param made: as of :func:`lacking`.
     :param fresh: the end of its unbroken ticks.
     """
     missing = NO_PARTITIONS
@@ -114,25 +124,72 @@ def missing_partitions(
     return missing
 
 
-def lacking(planned: PartitionSet, tick: datetime, made: Sequence[Made]) -> PartitionSet:
-    """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over.
+def earlier_holes(
+    workspace: Workspace, identifier: TableIdentifier, times: TimeTable, current: Version, fresh: datetime
+) -> PartitionSet:
+    """The partitions that a table lacks although an earlier release called it fresh, or the first of them.
 
-    :param made: by which refreshes.
+    They are those of the ticks since its oldest partition that no refresh has made in time. Where no refresh of a partition is
+    remembered, the partitions that the table has tell.
+
+    :param current: its current version.
+    :param fresh: up to when that release called it fresh.
+    :raises DynamicTableError: when the catalog does not list the partitions.
     """
-    return PartitionSet.of(spec for spec in planned if not any(time >= tick and then.covers(spec) for time, then in made))
+    catalog = workspace.catalog(identifier.catalog)
+    present = [{key: spec.get(key) for key in times.formatters} for spec in catalog.list_partitions(identifier.path)]
+    oldest = times.oldest(present)
+    if oldest is None:
+        return NO_PARTITIONS
+    columns = catalog.get_table(identifier.path).columns
+    there = {frozenset(spec.items()) for spec in present}
+    made = made_by(times_made(history(workspace, identifier, current.number, _ALL)))
+    holes: list[Mapping[str, str | None]] = []
+    for tick, planned in times.steps(oldest, fresh):
+        late = lacking(normalised(planned, columns), tick, made)
+        holes += (spec for spec in late if _last_made(spec, made) is not None or frozenset(spec.items()) not in there)
+        if len(holes) >= MOST_PARTITIONS:
+            break
+    return PartitionSet.of(holes)
 
 
-def history(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> list[Refresh]:
+def times_made(refreshes: Iterable[Refresh]) -> Iterator[tuple[datetime, PartitionSet]]:
+    """The last tick for which each refresh counts, and its partitions."""
+    return ((refresh.made_for, refresh.partitions) for refresh in refreshes)
+
+
+def made_by(refreshes: Iterable[tuple[datetime, PartitionSet]]) -> Made:
+    """The partitions that refreshes made, each of them by the last tick that it counts for and by its partitions."""
+    made: dict[frozenset[tuple[str, str | None]], datetime] = {}
+    for time, partitions in refreshes:
+        for spec in partitions:
+            key = frozenset(spec.items())
+            made[key] = max(time, made.get(key, time))
+    return made
+
+
+def lacking(planned: PartitionSet, tick: datetime, made: Made) -> PartitionSet:
+    """The partitions of a tick that no refresh has made. One before the tick has not: their time was not over."""
+    return PartitionSet.of(spec for spec in planned if (last := _last_made(spec, made)) is None or last < tick)
+
+
+def _last_made(spec: Mapping[str, str | None], made: Made) -> datetime | None:
+    """The last tick for which a partition was made, alone or with others by a spec that leaves out keys."""
+    covering = chain.from_iterable(combinations(spec.items(), size) for size in range(len(spec) + 1))
+    return max((made[key] for key in map(frozenset, covering) if key in made), default=None)
+
+
+def history(workspace: Workspace, identifier: TableIdentifier, current: int | None, most: int = _LATEST) -> list[Refresh]:
     """The refreshes whose partitions the table has, newest version first: those since it was rolled back, or undone.
 
     :param current: the number of its current version.
     """
-    return standing(workspace.ledger.list_refreshes(identifier, _LATEST), current)
+    return standing(workspace.ledger.list_refreshes(identifier, most), current)
 
 
-def made_before(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> list[Made]:
+def made_before(workspace: Workspace, identifier: TableIdentifier, current: int | None) -> Made:
     """As :func:`history`, for :func:`lacking`."""
-    return [(refresh.schedule_time, refresh.partitions) for refresh in history(workspace, identifier, current)]
+    return made_by(times_made(history(workspace, identifier, current)))
 
 
 def standing(refreshes: Iterable[Refresh], current: int | None) -> list[Refresh]:

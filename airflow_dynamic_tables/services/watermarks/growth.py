@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
 from airflow_dynamic_tables.core.streaming.batches import Batch, SeenPartition
 from airflow_dynamic_tables.core.streaming.publishing import is_closed, read_after, to_publish
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
@@ -47,6 +49,28 @@ class Growth:
     def watermark(self) -> datetime | None:
         """Up to when all of them are read once this batch is; naive, ``None`` when one has no whole partition yet."""
         return _earliest(one.batch.watermark for one in self.sources.values())
+
+    def reached_at(self, timezone: str) -> datetime | None:
+        """The watermark where the wall clock of the sources shows the time of a zone."""
+        return self.watermark.replace(tzinfo=ZoneInfo(timezone)) if self.watermark is not None else None
+
+    def complete_until(self, at: datetime, timezone: str) -> datetime | None:
+        """Up to when all partitions are there, at most a time: the watermark, unless the next partition is not over by then.
+
+        :param at: timezone-aware.
+        :param timezone: what the wall clock of the sources shows the time of.
+        :return: ``None`` when a source has no whole partition yet.
+        """
+        zone = ZoneInfo(timezone)
+        wall = on_the_wall(at.astimezone(zone))
+        reached = [at]
+        for one in self.sources.values():
+            watermark, own = one.batch.watermark, one.source.watermark
+            if watermark is None or own is None:
+                return None
+            if own.end_of(watermark) <= wall:
+                reached.append(watermark.replace(tzinfo=zone))
+        return min(reached)
 
     @property
     def published(self) -> PartitionSet:

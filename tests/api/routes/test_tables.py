@@ -133,6 +133,8 @@ def test_a_plan_is_of_a_time(client: httpx.Client) -> None:
     planned = client.get("/v3/dynamic-tables/lake.sales.daily/plan", params={"scheduleTime": "2024-01-02T00:00:00"}).json()
     assert planned["partitions"] == [{"ds": "2024-01-01"}]
     assert "WHERE" in planned["statement"]
+    assert planned["catchUp"] == [], "the complete table"
+    assert planned["catchUpReason"] == "it begins with all that its sources have (initial: all)"
 
 
 def test_a_plan_names_what_the_caller_may_see(gateway: Served, client: httpx.Client) -> None:

@@ -59,7 +59,7 @@ def test_a_refresh_looks_through_no_history(database: Database) -> None:
     ledger.list_refreshes(TABLE, limit=50)
     ledger.list_refreshes(limit=20)
     ledger.latest([TABLE])
-    ledger.data_timestamps([REFRESH.token])
+    ledger.held([REFRESH.token])
     ledger.list_jobs()
     ledger.get_refresh(REFRESH.token)
     ledger.published_partitions(TABLE)

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_T
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, Refresh, RefreshState, ReportState, Stage, StageState
 from airflow_dynamic_tables.ledger.jobs import Job, JobRefresh, RefreshWish, WorkState
-from airflow_dynamic_tables.ledger.latest import Latest
+from airflow_dynamic_tables.ledger.latest import Held, Latest
 from airflow_dynamic_tables.ledger.partition_commits import PublishedPartition
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from tests.support.processes import at_once
@@ -76,6 +76,10 @@ REFRESH = Refresh(
         ExpectationResult("row_count", "quarantine", 1, "12 rows, fewer than half of 30"),
     ),
     report=ReportState.DUE,
+    recipe="00ff",
+    unbroken=True,
+    complete_until=NOON - timedelta(minutes=30),
+    watermark=NOON - timedelta(hours=1),
 )
 MINIMAL = Refresh("t2", TABLE, RefreshAction.FULL, "", RefreshState.RUNNING, NOON, NOON)
 
@@ -641,11 +645,24 @@ def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
     ledger.record(replace(REFRESH, token="o1", table=OTHER, state=RefreshState.SKIPPED, version=None))
     unknown = TableIdentifier("lake", "sales", "unknown")
     assert ledger.latest([TABLE, OTHER, unknown]) == {
-        TABLE: Latest("FAILED", "no", "t1", 3, NOON, REFRESH.action, made.snapshot, made.finished_at, dict(made.sources)),
-        OTHER: Latest("SKIPPED", REFRESH.error),
+        TABLE: Latest(
+            *("FAILED", "no", "t1", 3, NOON, REFRESH.action, NOON, "FAILED", "no"),
+            *(made.snapshot, made.finished_at, dict(made.sources)),
+        ),
+        OTHER: Latest("SKIPPED", REFRESH.error, tick_time=NOON, tick_state="SKIPPED"),
     }
     assert ledger.latest([]) == {}
-    assert ledger.data_timestamps(["t1", "t0", "nobody's"]) == {"t1": NOON, "t0": NOON}
+    assert ledger.held(["t1", "t0", "nobody's"]) == dict.fromkeys(("t1", "t0"), Held(NOON, NOON - timedelta(hours=1)))
+
+
+def test_the_latest_tick_is_not_hidden_by_what_was_refreshed_since(ledger: SqlLedger) -> None:
+    failed = replace(REFRESH, token="t0", state=RefreshState.FAILED, error="no", version=None)
+    asked = replace(REFRESH, token="t1", started_at=NOON + timedelta(1), reason_code=ReasonCode.ASKED_FOR)
+    older = replace(REFRESH, token="t2", started_at=NOON + timedelta(2), schedule_time=NOON - timedelta(1))
+    for refresh in (failed, asked, older):
+        ledger.record(refresh)
+    latest = ledger.latest([TABLE])[TABLE]
+    assert (latest.state, latest.tick_time, latest.tick_state, latest.tick_error) == ("SUCCEEDED", NOON, "FAILED", "no")
 
 
 def test_the_numbers_of_versions_by_their_snapshots_are_one_question(ledger: SqlLedger) -> None:

@@ -18,6 +18,7 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.micro_refresh import Batch, MicroRefresh
+from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
@@ -184,3 +185,11 @@ def test_the_grid_begins_at_midnight_utc() -> None:
     time = datetime.fromisoformat("2024-03-02T12:34:56.789+01:00")
     assert grid_time(time, Freshness(10)) == datetime(2024, 3, 2, 11, 34, 50, tzinfo=UTC)
     assert grid_time(time, Freshness(86_400)) == datetime(2024, 3, 2, tzinfo=UTC)
+
+
+def test_a_turn_tells_every_commit_that_it_takes(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catching_up, "MOST_PARTITIONS", 2)
+    strategy = MicroRefresh(live.work("days"))
+    strategy.turn(1)
+    live.time += timedelta(days=4)
+    assert [version.number for version in strategy.turn(2).versions] == [2, 3]

@@ -17,10 +17,9 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import UpstreamError
 from airflow_dynamic_tables.services.changing.suspending import resume, suspend
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import (
-    Parent,
     PendingParent,
     in_time,
     parents_needed_until,

@@ -30,9 +30,9 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
+from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
-from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
+from airflow_dynamic_tables.services.refresh.upstream import pending, waited_too_long
 from airflow_dynamic_tables.services.stages import quarantine
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort

@@ -26,10 +26,11 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, UpstreamError
 from airflow_dynamic_tables.services.refresh import running
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
+from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.refresh.upstream import pending, what_is_missing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
-from airflow_dynamic_tables.services.tables.status import sample
+from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.watermarks.looking import look, recorded_watermark
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -235,17 +236,49 @@ def test_what_is_asked_for_by_hand_takes_nothing_from_the_batches(growing: Growi
     assert growing.rows() == {"10": [10, 100], "11": [11], "12": [12]}
 
 
-def test_a_look_that_finds_nothing_new_makes_the_table_fresher(growing: Growing, clock: Clock) -> None:
+def test_a_look_that_finds_nothing_new_makes_the_table_fresher_while_no_partition_is_due(growing: Growing, clock: Clock) -> None:
     """One line in the history, however often, and no version."""
-    growing.hour(10, [10])
+    growing.hour(19, [19])
     growing.turn(is_scheduled=True)
     for minutes in (1, 2):
         clock.time = NOW + timedelta(minutes=minutes)
         assert "no partition is complete" in growing.turn(is_scheduled=True, schedule_time=clock.time)
     history = growing.workspace.ledger.list_refreshes(PER_HOUR)
     assert [(refresh.action, refresh.data_timestamp) for refresh in history] == [("NO_DATA", clock.time), ("INITIALIZE", NOW)]
-    growing.hour(11, [11])
-    assert growing.turn(is_scheduled=True, schedule_time=clock.time) == ["11"]
+    growing.hour(20, [20])
+    assert growing.turn(is_scheduled=True, schedule_time=clock.time) == ["20"]
+
+
+@pytest.mark.parametrize("formatter", ["\"yyyy-MM-dd'T'HH\"", ""], ids=["hours", "complete table"])
+def test_a_table_whose_source_stopped_is_fresh_up_to_the_watermark_and_late(
+    growing: Growing, clock: Clock, formatter: str
+) -> None:
+    if not formatter:
+        growing.request = replace(growing.request, table=replace(growing.request.table, formatters={}, options={}))
+    settled(growing.hour(10, [10]))
+    growing.turn(is_scheduled=True)
+    status = show_table(growing.workspace, PER_HOUR).status
+    eleven = datetime(2021, 3, 19, 11, tzinfo=UTC)
+    assert (status.data_timestamp, status.fresh_until, status.watermark, status.late) == (eleven, eleven, eleven, True)
+    clock.time = NOW + timedelta(minutes=2)
+    growing.turn(is_scheduled=True, schedule_time=clock.time)
+    assert show_table(growing.workspace, PER_HOUR).status.fresh_until == eleven, "to look does not make it fresher"
+    settled(growing.hour(20, [20]))
+    growing.turn(is_scheduled=True, schedule_time=clock.time)
+    (listed,) = list_tables(growing.workspace, {}, complete=False).tables
+    assert (listed.data_timestamp, listed.watermark, listed.late) == (clock.time, NOW + timedelta(hours=1), False)
+    rollback(growing.workspace, RollbackRequest(PER_HOUR, 1, str(uuid4()), "by hand"))
+    assert show_table(growing.workspace, PER_HOUR).status.watermark == eleven
+
+
+def test_a_child_waits_for_the_hour_that_the_source_still_owes(growing: Growing) -> None:
+    growing.hour(18, [18])
+    growing.turn(is_scheduled=True)
+    parent = Parent(PER_HOUR, "iceberg", "0 * * * *", "UTC", growing.request.table.freshness)
+    assert what_is_missing(pending(growing.workspace, [parent], NOW)).endswith("is so only up to 2021-03-19T19:00:00+00:00")
+    growing.hour(19, [19])
+    growing.turn(is_scheduled=True)
+    assert not pending(growing.workspace, [parent], NOW)
 
 
 def test_a_table_without_time_partitions_is_made_of_whole_ones(growing: Growing) -> None:
