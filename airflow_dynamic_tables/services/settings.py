@@ -22,7 +22,8 @@ class Settings:
     """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
 
     ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
-    files are for their owner only, whatever the umask. ``allowed`` says what queries may do besides SQL.
+    files are for their owner only, whatever the umask, and so is ``home``, the folder of the embedded warehouse, when it is new.
+    ``allowed`` says what queries may do besides SQL.
     """
 
     database_url: str
@@ -30,6 +31,7 @@ class Settings:
     catalogs_file: Path | None = None
     connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
     private_files: bool = True
+    home: Path | None = None
     allowed: Allowed = EVERYTHING
 
 
@@ -50,6 +52,7 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=chosen_catalogs_file(environ, catalogs_file),
         private_files=access == "owner",
+        home=None if environ.get("DYNAMIC_TABLES_WAREHOUSE") else home,
         allowed=allowed_in(environ),
     )
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import JobState
-from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -238,6 +239,8 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         report=ReportState.DUE if request.is_reported else None,
     )
     workspace.ledger.record(refresh)
+    if FORMATS[stage.format].in_server and workspace.settings.private_files and (folder := table.folder()) is not None:
+        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server gives out
     leave_mark(workspace, stage.table, table)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
