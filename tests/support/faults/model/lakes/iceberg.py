@@ -110,8 +110,9 @@ class IcebergLake(Lake):
         while snapshot is not None and len(kept) < keep:
             kept.append(snapshot.snapshot_id)
             snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-        if chosen := [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id not in kept]:
-            table.maintenance.expire_snapshots().by_ids(chosen).commit()
+        since = min((one.sequence_number or 0 for one in table.snapshots() if one.snapshot_id in kept), default=0)
+        if chosen := [one.snapshot_id for one in table.snapshots() if (one.sequence_number or 0) < since]:
+            table.maintenance.expire_snapshots().by_ids(chosen).commit()  # by age: what others went back behind may stay
 
     def go_back(self, name: str, snapshot: str) -> None:
         """See :meth:`Lake.go_back`."""
