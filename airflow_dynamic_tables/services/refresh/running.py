@@ -239,9 +239,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         report=ReportState.DUE if request.is_reported else None,
     )
     workspace.ledger.record(refresh)
-    if FORMATS[stage.format].in_server and workspace.settings.private_files and (folder := table.folder()) is not None:
-        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server gives out
-    leave_mark(workspace, stage.table, table)
+    _make_folder(workspace, stage, table)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
@@ -255,6 +253,13 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
     tell_plan(planned)
     trace(Step.PLANNED, request.token)
     return planned
+
+
+def _make_folder(workspace: Workspace, stage: Stage, table: LakeTable) -> None:
+    """Make the folder of a table that is in a server, before anything is in it, and mark whose the folder of a table is."""
+    if FORMATS[stage.format].in_server and workspace.settings.private_files and (folder := table.folder()) is not None:
+        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server gives out
+    leave_mark(workspace, stage.table, table)
 
 
 def _as_skipped(reason: Reason) -> RefreshChanges:
