@@ -152,7 +152,9 @@ def _check_package(scene: Scene) -> None:
     made = state.made[state.line[-1] - 1] if state.line else None
     wanted = (state.line[-1], made.token, made.fresh) if made is not None else None
     state.is_unknown = told == UNKNOWN and made is not None and state.line[-1] not in state.kept
-    if told != wanted and not state.is_unknown:
+    if state.is_unknown:
+        state.left |= {*state.line}
+    elif told != wanted:
         raise Broken(f"the current version is told to be {told} instead of {wanted}")
     if [version.number for version in table.versions()] != sorted(state.kept & {*state.line}):
         raise Broken(f"kept versions are told to be {table.versions()} instead of {sorted(state.kept & {*state.line})}")

@@ -70,7 +70,7 @@ class TableState:
     line: tuple[int, ...] = ()
     """The versions that the rows of now continue; others may have gone back behind later ones."""
     left: set[int] = field(default_factory=set)
-    """Versions that others went back behind at some time."""
+    """Versions that others went back behind at some time, or of which the table could not tell whether they did."""
     is_unknown: bool = False
     """Whether the version of now is forgotten, and the table cannot tell any more which one it was."""
 
