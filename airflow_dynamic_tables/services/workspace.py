@@ -53,12 +53,15 @@ class Workspace:
         return self.schedulers(name, self.settings.connections)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
-        """A catalog that dynamic tables can live in, opened.
+        """A catalog that dynamic tables can live in, opened; before it writes into the embedded warehouse, that is made private.
 
         :raises CatalogNotFoundError: when the catalogs file does not name it.
         :raises UnsupportedError: when it is read-only.
         """
         catalog = self.catalogs.get(name)
+        if (home := self.settings.private_home) is not None:
+            with suppress(OSError):  # what writes there says what is wrong
+                home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not isinstance(catalog, ReadableWritableCatalog):
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
         return catalog
@@ -133,17 +136,12 @@ def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTa
 def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:
     """Put a workspace together. Connects to nothing yet: ledger and catalogs do so when they are first asked.
 
-    The folder of the embedded warehouse is made, so that it is private wherever the state is.
-
     Without a catalogs file every catalog name is an embedded ``sql`` catalog in the ledger's database.
 
     :raises ConfigurationError: when the database URL is malformed.
     :raises DefinitionError: when the catalogs file is wrong.
     """
     private = settings.private_files
-    if private and settings.home is not None:
-        with suppress(OSError):  # whoever writes there says what is wrong
-            settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     defaults = Defaults(settings.database_url, settings.warehouse, settings.connections, private)
     catalogs = load_catalogs(settings.catalogs_file, defaults) if settings.catalogs_file else embedded_catalogs(defaults)
     return Workspace(settings, SqlLedger(Database(settings.database_url, private_files=private)), catalogs, clock)
