@@ -22,8 +22,8 @@ class Settings:
     """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
 
     ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
-    files are for their owner only, whatever the umask, and so is ``home``, the folder of the embedded state and warehouse, when it
-    is new. ``allowed`` says what queries may do besides SQL.
+    files are for their owner only, whatever the umask, and so is ``home``, the folder of the embedded state and warehouse, when
+    it is new. ``allowed`` says what queries may do besides SQL.
     """
 
     database_url: str
