@@ -70,6 +70,23 @@ def _write_private(path: str, text: str) -> None:
         stream.write(text)
 
 
+def make_private_folders(uri: str, first: str) -> None:
+    """Make a folder, and those on the way to it from ``first`` on, for their owner only, where files have owners.
+
+    :raises CatalogUnavailableError: when they cannot be made.
+    """
+    system, path = file_system(uri)
+    if "file" not in system.protocol:
+        return
+    outermost, folder = Path(file_system(first)[1]), Path(path)
+    try:
+        outermost.parent.mkdir(parents=True, exist_ok=True)
+        for made in (*reversed([one for one in folder.parents if one.is_relative_to(outermost)]), folder):
+            made.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise CatalogUnavailableError(f"{uri} cannot be made: {error.strerror}; check room and permissions there.") from error
+
+
 def open_file(uri: str) -> Any:
     """Open a file for reading bytes, from any place in it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import cast
 
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -26,8 +27,20 @@ def runner_for(settings: SparkSettings, address: str, on_line: Callable[[str], N
     """
     if not address.startswith(CONNECT_SCHEME):
         return SparkSubmitRunner(settings, address, on_line)
+    return cast(Runner, _spark_connect().SparkConnectRunner(settings, address, on_line, target=target))
+
+
+def end_session(address: str, target: str) -> None:
+    """End the session of a dead client, with its queries; best effort.
+
+    :param address: of its Spark Connect server, with token and ``session_id``.
+    :param target: as of :func:`runner_for`.
+    """
+    _spark_connect().end_session(address, target)
+
+
+def _spark_connect() -> ModuleType:
     try:
-        module = import_module("airflow_dynamic_tables.runners.spark_connect")
+        return import_module("airflow_dynamic_tables.runners.spark_connect")
     except ModuleNotFoundError as error:
         raise MissingExtraError("pyspark") from error
-    return cast(Runner, module.SparkConnectRunner(settings, address, on_line, target=target))

@@ -53,8 +53,11 @@ _FAREWELL = 1.5
 """Seconds that the end of a session may take: nobody knows whether the server still answers, and Airflow kills a task that it
 stopped within five seconds."""
 
-_OWN_SETTINGS = ("conn_id", "conf")
-"""Settings of a definition that are not those of the process that spark-submit starts."""
+_OWN_SETTINGS = ("conn_id", "conf", "jars")
+"""Settings of a definition that a session can be given, too; all others are those of the process that spark-submit starts."""
+
+_ENDING = 5.0
+"""Seconds after which a server that does not answer need not end what a dead client left."""
 
 
 class SparkConnectRunner(Runner):
@@ -110,6 +113,7 @@ class SparkConnectRunner(Runner):
                 self._application_id = driver.application_id
                 self._on_line(f"Spark application {self._application_id} of {channel.endpoint}")
                 self._apply_settings(spark)
+                self._add_jars(driver)
                 yield spark, driver
         except SchemaEvolutionError as error:
             raise JobMisfitError(str(error), application_id=self._application_id) from None
@@ -196,6 +200,17 @@ class SparkConnectRunner(Runner):
             except PySparkException as error:
                 raise ConfigurationError(f"spark.conf.{name} cannot be set in a session of a server: {message(error)}") from None
 
+    def _add_jars(self, driver: ConnectDriver) -> None:
+        """Give the session the jars of the definition, whatever the server was started with."""
+        for jar in filter(None, map(str.strip, (self._settings.jars or "").split(","))):
+            try:
+                driver.add_jar(jar)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"spark.jars of the definition names {jar}, which this worker cannot read ({error.strerror or error}); with "
+                    "a Spark Connect server jars come from the worker."
+                ) from error
+
     def _failure(self, error: Exception, channel: ConnectChannel, environment: Mapping[str, str]) -> JobFailedError:
         if self._end is not None:
             return JobFailedError(self._end, application_id=self._application_id)
@@ -203,6 +218,17 @@ class SparkConnectRunner(Runner):
         for secret in filter(None, environment.values()):
             words = words.replace(secret, HIDDEN)
         return JobFailedError(words, application_id=self._application_id)
+
+
+def end_session(url: str, target: str) -> None:
+    """End a session that a dead client left, with its queries, which would hold the cores until the server gives them up.
+
+    :param url: of the server, with the ``session_id``; :param target: as of :class:`SparkConnectRunner`.
+    """
+    with suppress(Exception):  # then the server does it by itself, a minute later
+        spark = SparkSession.builder.channelBuilder(ConnectChannel(url, _ENDING, target)).create()
+        _farewell(spark)
+        atexit.unregister(spark.client._on_exit)
 
 
 def refuse_settings_of_submit(settings: SparkSettings) -> None:

@@ -22,7 +22,8 @@ class Settings:
     """Where the state lives: the database of ledger and embedded catalogs, their warehouse, and the catalogs file if any.
 
     ``connections`` finds the Airflow connections that the catalogs file names. With ``private_files``, state and plans in local
-    files are for their owner only, whatever the umask. ``allowed`` says what queries may do besides SQL.
+    files are for their owner only, whatever the umask, and so is ``home``, the folder of the embedded state and warehouse, when
+    it is new. ``allowed`` says what queries may do besides SQL.
     """
 
     database_url: str
@@ -30,7 +31,14 @@ class Settings:
     catalogs_file: Path | None = None
     connections: Connections = field(default_factory=lambda: environment_connections(os.environ), compare=False)
     private_files: bool = True
+    home: Path | None = None
     allowed: Allowed = EVERYTHING
+
+    @property
+    def private_home(self) -> Path | None:
+        """The folder that has to be private before anything is written into the warehouse, if there is one."""
+        is_embedded = self.home is not None and self.warehouse.startswith(f"file://{self.home}/")
+        return self.home if is_embedded and self.private_files else None
 
 
 def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = None) -> Settings:
@@ -50,6 +58,7 @@ def embedded_settings(environ: Mapping[str, str], catalogs_file: Path | None = N
         warehouse=environ.get("DYNAMIC_TABLES_WAREHOUSE") or f"file://{home}/warehouse",
         catalogs_file=chosen_catalogs_file(environ, catalogs_file),
         private_files=access == "owner",
+        home=home,
         allowed=allowed_in(environ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -52,12 +53,15 @@ class Workspace:
         return self.schedulers(name, self.settings.connections)
 
     def catalog(self, name: str) -> ReadableWritableCatalog:
-        """A catalog that dynamic tables can live in, opened.
+        """A catalog that dynamic tables can live in, opened; before it writes into the embedded warehouse, that is made private.
 
         :raises CatalogNotFoundError: when the catalogs file does not name it.
         :raises UnsupportedError: when it is read-only.
         """
         catalog = self.catalogs.get(name)
+        if (home := self.settings.private_home) is not None:
+            with suppress(OSError):  # what writes there says what is wrong
+                home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not isinstance(catalog, ReadableWritableCatalog):
             raise UnsupportedError(f"Catalog {name} is read-only; dynamic tables cannot live in it.")
         return catalog

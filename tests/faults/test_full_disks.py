@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, ConflictError
@@ -21,7 +24,7 @@ from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
 from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import check_all_settled, content, data_files
-from tests.support.faults.victims import Attempt, Child, Site, refresh, sweep, victim
+from tests.support.faults.victims import REVENUE, Attempt, Child, Site, refresh, sweep, victim
 
 BASE = Attempt("base", {"1": [1], "2": [2]})
 STRUCK = Attempt("struck", {"1": [10]}, planned=("1",))
@@ -41,6 +44,30 @@ def small_disk(site: Site) -> Iterator[Path]:
         yield warehouse
     finally:
         subprocess.run(["umount", "--lazy", warehouse], check=True)
+
+
+@pytest.fixture
+def server_disk(site: Site) -> Iterator[Path]:
+    """The disk on which the PostgreSQL server keeps the tables of a site has 32 megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    disk = Path(tempfile.mkdtemp(prefix="postgres-disk-"))
+    assert site.tables_url is not None
+    with psycopg.connect(site.tables_url, autocommit=True) as connection:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m,mode=777", "tmpfs", disk], check=True)
+        try:
+            (disk / "tables").mkdir()
+            shutil.chown(disk / "tables", "postgres")
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{disk / 'tables'}'".encode())
+            connection.execute(f"ALTER DATABASE {REVENUE.database} SET default_tablespace = small".encode())
+            yield disk
+        finally:
+            (disk / "filler").unlink(missing_ok=True)
+            connection.execute(f"ALTER DATABASE {REVENUE.database} RESET default_tablespace".encode())
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            connection.execute("DROP TABLESPACE IF EXISTS small")
+            subprocess.run(["umount", "--lazy", disk], check=True)
+            disk.rmdir()
 
 
 def fill(disk: Path) -> None:
@@ -133,7 +160,16 @@ def test_a_disk_that_is_full_while_committing(site: Site, small_disk: Path, faul
     check_all_well(site)
 
 
-@pytest.mark.parametrize("point", ["begin", "commit", "publishing"])
+@pytest.mark.parametrize(
+    ("site", "point"),
+    [
+        *(("sqlite", point) for point in ("begin", "commit", "publishing")),
+        *(pytest.param("postgres", point, marks=pytest.mark.postgres) for point in ("begin", "commit", "publishing")),
+        # Of a commit on a server no file is written here.
+        *(pytest.param("jdbc", point, marks=pytest.mark.postgres) for point in ("begin", "commit")),
+    ],
+    indirect=["site"],
+)
 def test_a_file_that_may_not_grow(site: Site, fault_report: FaultReport, point: str) -> None:
     """On SQLite the ledger cannot be written either: whoever comes next puts it right."""
     refresh(site, BASE)
@@ -186,6 +222,22 @@ def test_a_log_that_is_read_only(site: Site, fault_report: FaultReport) -> None:
         error = error_of(victim("publishing", partial(lock, folder), refresh, site, STRUCK))
         assert error.startswith("CommitRejectedError")
         check_failed(site, "not permitted" if os.geteuid() == 0 else "denied")
+    check_all_well(site)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("site", ["jdbc"], indirect=True)
+@pytest.mark.parametrize("point", ["planned", "publishing"], ids=["before the job has written", "while committing"])
+def test_a_disk_of_a_server_that_is_full(site: Site, server_disk: Path, fault_report: FaultReport, point: str) -> None:
+    refresh(site, BASE)
+    fault_report.injected("disk full")
+    error = error_of(victim(point, partial(fill, server_disk), refresh, site, LARGE))
+    assert error.startswith(
+        "DiskFull" if point == "planned" else "CommitRejectedError: The commit of struck was refused, and changed"
+    )
+    assert "No space left on device" in error
+    check_failed(site, "No space left on device")
+    (server_disk / "filler").unlink()
     check_all_well(site)
 
 

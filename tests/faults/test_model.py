@@ -15,6 +15,7 @@ from tests.support.faults.model.lakes.base import rows_of
 from tests.support.faults.model.lakes.delta import DeltaLake
 from tests.support.faults.model.lakes.folder import FolderLake
 from tests.support.faults.model.lakes.iceberg import IcebergLake
+from tests.support.faults.model.lakes.jdbc import JdbcLake
 from tests.support.faults.model.scene import Scene, hurried
 from tests.support.faults.report import FaultReport
 from tests.support.faults.victims import Site
@@ -71,6 +72,18 @@ def test_a_plain_folder(site: Site, request: pytest.FixtureRequest, fault_report
     """Whoever dies may leave a part of what they wrote, until the same partitions are refreshed again."""
     chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
     with closing(FolderLake(site)) as lake, site.open() as workspace:
+        scene = Scene(site, lake, workspace, Random(chosen.seed))
+        walk(scene, chosen)
+    fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("site", "seed"), [("jdbc", 1), *(pytest.param("jdbc", seed, marks=pytest.mark.long) for seed in LONG)], indirect=["site"]
+)
+def test_a_postgres_table(site: Site, request: pytest.FixtureRequest, fault_report: FaultReport, seed: int) -> None:
+    chosen = Walk.chosen(seed, 40 if seed == 1 else 250)
+    with closing(JdbcLake(site)) as lake, site.open() as workspace:
         scene = Scene(site, lake, workspace, Random(chosen.seed))
         walk(scene, chosen)
     fault_report.note(f"model: {request.node.name}: seed {chosen.seed}, {chosen.steps} steps, {dict(scene.counts)}")

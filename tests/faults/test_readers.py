@@ -31,12 +31,14 @@ from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
+from airflow_dynamic_tables.core.sinks.sink import Sink
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -48,10 +50,13 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
+from tests.faults.conftest import jdbc_site
 from tests.support.faults.iceberg_reader import IcebergReader, Rota
+from tests.support.faults.postgres_reader import PostgresReader
 from tests.support.faults.report import FaultReport
 from tests.support.faults.row_digests import rows_digest, text, total
 from tests.support.faults.watchers import FAILED, Report, watching
+from tests.support.postgres import PostgresServer
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 YAML = """
@@ -131,8 +136,10 @@ def _write(plan: RefreshPlan, rows: dict[int, list[int]]) -> dict[int, pa.Table]
         for p, numbers in rows.items()
     }
     files = []
+    if plan.sink is not None:
+        _write_into(plan.sink, tables)
     for p, table in tables.items():
-        if table.num_rows:
+        if table.num_rows and plan.sink is None:
             file = Path(urlsplit(plan.data_location).path, f"p={p}", "part-0.parquet")
             file.parent.mkdir(parents=True)
             pq.write_table(table, file)
@@ -147,6 +154,16 @@ def _write(plan: RefreshPlan, rows: dict[int, list[int]]) -> dict[int, pa.Table]
     )
     write_text(plan.result_location, result.to_json())
     return tables
+
+
+def _write_into(sink: Sink, tables: dict[int, pa.Table]) -> None:
+    """Make the stage table, as the job does."""
+    with psycopg.connect(sink.url.removeprefix("jdbc:"), user=sink.user) as connection:
+        connection.execute(f"CREATE TABLE {sink.table} (p integer, n bigint)".encode())
+        with connection.cursor() as cursor, cursor.copy(f"COPY {sink.table} FROM STDIN".encode()) as copy:
+            for table in tables.values():
+                for row in table.to_pylist():
+                    copy.write_row((row["p"], row["n"]))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -200,6 +217,37 @@ def test_every_observation_is_a_committed_version(
     print(f"{len(writer.versions)} versions, {deleted} files deleted, {ways.total():,} polls: {dict(ways)}")
     assert wrong == []
     assert deleted > 0, "old versions expired meanwhile"
+    versions_seen = {sight.state for report in reports for sight in report.seen}
+    assert len(versions_seen) > scale.commits / 4, "the readers looked all the time"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "scale", [pytest.param(Scale(20, 300, CI.sizes, CI.rota), id="short"), pytest.param(LONG, id="whole", marks=pytest.mark.long)]
+)
+def test_every_observation_of_a_postgres_table_is_a_committed_version(
+    tmp_path: Path, empty_state: Path, postgres: PostgresServer, scale: Scale, fault_report: FaultReport
+) -> None:
+    """Partitions are deleted and inserted, and the complete table is renamed, while others read."""
+    url = postgres.create_database(f"readers_{uuid4().hex[:8]}")
+    placed = jdbc_site(tmp_path, f"sqlite:///{shutil.copy(empty_state, tmp_path)}", url)
+    (tmp_path / "sales.yaml").write_text(YAML.replace("database: sales", f"database: {url.rpartition('/')[2]}, format: jdbc"))
+    (table,) = load_definitions(tmp_path / "sales.yaml").tables.values()
+    with placed.open() as workspace:
+        writer = Writer(workspace, RefreshRequest(table, {}, MARCH, token="", owner="writer"), max(scale.sizes))
+        writer.refresh(max(scale.sizes))
+        with watching(PostgresReader, url, table.identifier.table) as readers:
+            while len(writer.versions) <= scale.commits or readers.polls < scale.polls:
+                writer.refresh(scale.sizes[len(writer.versions) % len(scale.sizes)])
+                if len(writer.versions) % 10 == 0:
+                    writer.refresh(min(scale.sizes), fails=True)
+                assert readers.alive
+            reports = readers.reports()
+    wrong = [line for report in reports for line in wrong_observations(report, writer.versions)]
+    ways = sum((report.ways for report in reports), Counter())
+    fault_report.polled(ways.total(), len(wrong))
+    print(f"{len(writer.versions)} versions, {ways.total():,} polls: {dict(ways)}")
+    assert wrong == []
     versions_seen = {sight.state for report in reports for sight in report.seen}
     assert len(versions_seen) > scale.commits / 4, "the readers looked all the time"
 

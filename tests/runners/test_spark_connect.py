@@ -116,6 +116,10 @@ def test_settings_that_only_a_start_can_give(connect_server: ConnectServer, plan
         runner(connect_server.url, conf={"spark.sql.warehouse.dir": "/x"}).run(plan("SELECT 1 AS x"), {})
     with pytest.raises(ConfigurationError, match=r"spark\.conf\.spark\.executor\.memory cannot be set in a session"):
         runner(connect_server.url, conf={"spark.executor.memory": "1g"})
+    with pytest.raises(
+        ConfigurationError, match=r"spark\.jars of the definition names /no/x\.jar, which this worker cannot read"
+    ):
+        SparkConnectRunner(SparkSettings(jars="/no/x.jar"), connect_server.url).run(plan("SELECT 1 AS x"), {})
     with pytest.raises(ConfigurationError, match=r"spark\.packages is for spark-submit, and connection 'c' leads to"):
         SparkConnectRunner(SparkSettings(conn_id="c", packages="a:b:1"), connect_server.url)
 
@@ -249,7 +253,7 @@ def test_a_password_is_told_to_the_server_alone(
     source = SourceBinding("pg.t", "t", "jdbc", "v1", (), options=options, password_variable="P_W", has_files=False)
     planned = plan("SELECT * FROM t", source)
     with pytest.raises(
-        JobFailedError, match=r"pg\.t needs the JDBC driver no\.such\.Driver; start the .* with its jar"
+        JobFailedError, match=r"pg\.t needs the JDBC driver no\.such\.Driver; name its jar in the definition"
     ) as caught:
         runner(connect_server.url).run(planned, {"P_W": "h1dden-w0rd"})
     out = "".join(capfd.readouterr())

@@ -20,6 +20,9 @@ DRIVER = Path("/usr/share/java/postgresql.jar")
 """PostgreSQL's JDBC driver, where Debian's libpostgresql-jdbc-java puts it."""
 
 
+_TEMPORARY = tempfile.gettempdir()
+"""Where servers keep their data; a test may choose another temporary folder later, which the user of a server cannot enter."""
+
 _GUARDED = "guarded"
 """The user who needs a password; the others do not."""
 
@@ -75,7 +78,7 @@ class PostgresServer:
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
     """Start a server on a free port; its data are gone afterwards."""
-    server = PostgresServer(binaries, free_port(), Path(tempfile.mkdtemp(prefix="postgres-")))
+    server = PostgresServer(binaries, free_port(), Path(tempfile.mkdtemp(prefix="postgres-", dir=_TEMPORARY)))
     if os.geteuid() == 0:
         shutil.chown(server.folder, "postgres")
     _as_postgres(str(binaries / "initdb"), "-D", str(server.folder / "data"), "-A", "trust", "-U", "postgres", "--no-sync")

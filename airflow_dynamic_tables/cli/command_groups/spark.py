@@ -18,8 +18,8 @@ SPARK_COMMANDS = Group(
             (
                 Argument(
                     ("--idle",),
-                    "end it after so long without use, or never (default: 15 minutes)",
-                    {"metavar": "TIME", "type": argument_types.idle_time, "default": "15 minutes"},
+                    "end it after so long without use, or never (default: 2 hours)",
+                    {"metavar": "TIME", "type": argument_types.idle_time, "default": "2 hours"},
                 ),
                 Argument(
                     ("--master",),

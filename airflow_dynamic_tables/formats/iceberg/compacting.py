@@ -139,7 +139,7 @@ def transaction(table: Table, done: Sequence[Merged], token: str) -> Transaction
     sources = {source.file_path for one in done for source in one.sources}
     if why_not(table) is not None or table.spec().spec_id != done[0].spec_id:
         raise CommitRejectedError("The table was changed meanwhile so that it cannot be compacted.")
-    producer = _Replacement(changes, table.io, sources, {COMPACTION: token})
+    producer = _Replacement(changes, table.io, sources, {COMPACTION: token} | tables.line(table))
     if producer.gone != sources:
         raise CommitRejectedError("Some of the rows were replaced meanwhile, so nothing is compacted.")
     for one in done:

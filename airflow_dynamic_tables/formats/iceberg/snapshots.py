@@ -45,6 +45,10 @@ _PLAIN_TYPE = re.compile(
 )
 """Types of columns that are no struct, list or map, as metadata spell them."""
 
+LINE = "dynamic-tables.line"
+"""Property of a snapshot of ours with the numbers of the versions that it continues, and its own: ``1-7,12-13``. Others may make
+the table go back, and the snapshots expire that were parents of those that stay."""
+
 _DROPPED = "dynamic-tables.dropped-columns"
 """Property of a table with the columns that went when it was made anew, so that no file of it that is read has them."""
 
@@ -88,14 +92,42 @@ def glance(store: IcebergStore, path: ObjectPath) -> Version | None:
 
 
 def lineage(table: Table) -> Iterator[Snapshot]:
-    """The current snapshot, its parent, and so on; where one was forgotten, the newest that is older comes next."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    older = iter(sorted(known.values(), key=_order, reverse=True))
+    """The current snapshot, its parent, and so on; where one was forgotten, the newest that is surely continued comes next."""
+    older = iter(sorted(table.snapshots(), key=_order, reverse=True))
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
-        parent = known.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-        snapshot = parent or next(dropwhile(partial(_is_not_before, snapshot), older), None)
+        snapshot = _parent(table, snapshot) or _continued(table, snapshot, dropwhile(partial(_is_not_before, snapshot), older))
+
+
+def _parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
+    """The parent of a snapshot; ``None`` when it was forgotten, or there is none."""
+    parent = snapshot.parent_snapshot_id
+    return table.snapshot_by_id(parent) if parent is not None else None
+
+
+def _continued(table: Table, snapshot: Snapshot, older: Iterator[Snapshot]) -> Snapshot | None:
+    """The newest snapshot that one whose parent was forgotten surely continues; ``None`` when nothing proves it of any.
+
+    Others may have gone back to the parent: then those in between are older, and not continued all the same.
+
+    :param older: those before it, the newest first.
+    """
+    if (line := told(snapshot).get(LINE)) is not None:
+        return next((other for other in older if _is_in(line, int(told(other).get(NUMBER) or 0))), None)
+    newest = next(older, None)
+    if newest is None or TOKEN in told(snapshot) or _root(table, newest).sequence_number == 1:
+        return newest
+    version = next(filter(None, map(_version, (newest, *older))), None)
+    is_read = version is not None and find_files(table, version.token, current_only=True) is not None
+    return newest if is_read else None
+
+
+def _root(table: Table, snapshot: Snapshot) -> Snapshot:
+    """The first of the ancestors of a snapshot that are known."""
+    while (parent := _parent(table, snapshot)) is not None:
+        snapshot = parent
+    return snapshot
 
 
 def _order(snapshot: Snapshot) -> tuple[int, int]:
@@ -104,6 +136,42 @@ def _order(snapshot: Snapshot) -> tuple[int, int]:
 
 def _is_not_before(newer: Snapshot, snapshot: Snapshot) -> bool:
     return _order(snapshot) >= _order(newer)
+
+
+def _spans(line: str) -> list[tuple[int, int]]:
+    """The numbers of a :data:`LINE`, as the first and the last of each run."""
+    spans = (span.partition("-") for span in line.split(",") if span)
+    return [(int(first), int(last or first)) for first, _, last in spans]
+
+
+def _is_in(line: str, number: int) -> bool:
+    return any(first <= number <= last for first, last in _spans(line))
+
+
+def line(table: Table, number: int | None = None) -> dict[str, str]:
+    """What a snapshot is to say of the versions that it continues: :data:`LINE`.
+
+    :param number: of the version that it makes; ``None`` when it makes none.
+    """
+    base = current(table)
+    known = _summary_of(table, base).get(LINE) if base is not None else ""
+    continued = _spans(known) if known is not None else sorted((one.number, one.number) for one in versions(table))
+    spans: list[tuple[int, int]] = []
+    for first, last in (*continued, *(((number, number),) if number is not None else ())):
+        if spans and first == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], last)
+        else:
+            spans.append((first, last))
+    return {LINE: ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)}
+
+
+def _summary_of(table: Table, version: Version) -> Mapping[str, str]:
+    """What the snapshot of the current version says, also when it was forgotten since; an empty line of an unknown version."""
+    if version.number == 0:
+        return {LINE: ""}
+    snapshot = table.snapshot_by_id(int(version.snapshot))
+    summary: Mapping[str, str] = told(snapshot) if snapshot is not None else json.loads(table.properties[LATEST])["summary"]
+    return summary
 
 
 def versions(table: Table) -> Iterator[Version]:
@@ -121,24 +189,25 @@ def current(table: Table | None) -> Version | None:
         return None
     kept = next(versions(table), None)
     latest = _remembered(table)
-    if kept is None or latest is None:
-        return kept or latest
-    is_forgotten = table.snapshot_by_id(int(latest.snapshot)) is None
-    if not is_forgotten or latest.number <= kept.number:
+    if latest is None or (kept is not None and latest.number <= kept.number):
         return kept
-    return _forgotten(table, kept, latest)
+    if table.snapshot_by_id(int(latest.snapshot)) is None:
+        return _forgotten(table, kept, latest)
+    return kept or Version(0, "", snapshot_id(table), None, latest.committed_at)
 
 
-def _forgotten(table: Table, kept: Version, latest: Version) -> Version:
-    """The current version when the snapshot of the latest one is forgotten, and an earlier one is kept."""
+def _forgotten(table: Table, kept: Version | None, latest: Version) -> Version:
+    """The current version when the snapshot of the latest one is forgotten.
+
+    :param kept: the newest version that is kept.
+    """
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        if str(snapshot.snapshot_id) == kept.snapshot:
+        if kept is not None and str(snapshot.snapshot_id) == kept.snapshot:
             return kept  # another engine went back to it, and let the later ones expire
-        parent = snapshot.parent_snapshot_id
-        if str(parent) == latest.snapshot:
+        if str(snapshot.parent_snapshot_id) == latest.snapshot or _is_in(told(snapshot).get(LINE, ""), latest.number):
             return latest
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+        snapshot = _parent(table, snapshot)
     # A snapshot in between was forgotten, too: only the files tell which version it continued.
     if find_files(table, latest.token, current_only=True) is not None:
         return latest

@@ -187,7 +187,8 @@ class IcebergStagedTable(StagedTable):
         transaction = Changes(table)
         if with_columns:
             self._restore_layout(transaction, table, int(old.snapshot))
-        summary = told_of(self._token, tables.next_number(table), old.data_timestamp, old.sources, WHOLE_TABLE)
+        number = tables.next_number(table)
+        summary = told_of(self._token, number, old.data_timestamp, old.sources, WHOLE_TABLE) | tables.line(table, number)
         try:
             producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         except SchemaEvolutionError as error:
@@ -275,7 +276,8 @@ class IcebergStagedTable(StagedTable):
 
     def _summary(self, table: Table, request: CommitRequest) -> dict[str, str]:
         fresh = fresh_until(request.data_timestamp, tables.current(table))
-        return told_of(self._token, tables.next_number(table), fresh, request.sources, request.partitions)
+        number = tables.next_number(table)
+        return told_of(self._token, number, fresh, request.sources, request.partitions) | tables.line(table, number)
 
     def _publish(self, transaction: Transaction) -> Version | None:
         """Swap the table's pointer; ``None`` when this attempt did not land and can no longer.

@@ -17,6 +17,13 @@ from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find
 _TEXTS = ("text", "character varying", "character")
 
 
+_REWRITING = """
+SELECT DISTINCT 'the trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'
+  AND (tgrelid = %(oid)s OR tgrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s::bigint::regclass)))
+UNION ALL SELECT 'the rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s AND ev_enabled <> 'D' ORDER BY 1
+"""
+
+
 def check_free(database: OpenDatabase, name: TableName) -> None:
     """Check that nothing has the name of a new table.
 
@@ -103,3 +110,26 @@ def check_conversions(database: OpenDatabase, stage: ServerTable, target: Server
                 f"Column {name} of {target.name} is {types[name]}, which cannot hold {shown(str(lost[0].value))} of type {kind}; "
                 "alter the column, or CAST it in the query."
             )
+
+
+def check_inserted(database: OpenDatabase, stage: ServerTable, target: ServerTable, condition: str) -> None:
+    """Check that triggers and rules of a table left the rows as they were staged.
+
+    :param target: the table before columns were added to it.
+    :param condition: SQL that is true for the rows that were inserted, of which there are as many as staged ones.
+    :raises StageRejectedError: names the triggers and rules of the table.
+    """
+    rewriting = [row.what for row in database.rows(_REWRITING, {"oid": target.oid})]
+    if not rewriting:
+        return
+    database.run("SET CONSTRAINTS ALL IMMEDIATE")  # triggers that would wait for the end of the transaction
+    # As texts: not all types can be compared. Some collations take different texts for equal.
+    types = stage.types | target.types
+    staged = ", ".join(f'CAST({quote(name)} AS {types[name]})::text COLLATE "C"' for name in stage.types)
+    held = ", ".join(f'{quote(name)}::text COLLATE "C"' for name in stage.types)
+    missing = f"SELECT {staged} FROM {stage.name.quoted} EXCEPT ALL SELECT {held} FROM {target.name.quoted} WHERE {condition}"
+    if database.rows(f"SELECT 1 FROM ({missing} LIMIT 1) AS missing"):
+        raise StageRejectedError(
+            f"{target.name} does not hold the rows that the query returned: it has {' and '.join(rewriting[:5])}. Nothing was "
+            "published; drop what changes the rows, or let it write them as they come."
+        )

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import CommitRejectedError, SchemaEvolutionError, StageRejectedError
 from airflow_dynamic_tables.formats.jdbc.carrying import Structure, other_types, structure
-from airflow_dynamic_tables.formats.jdbc.checking import check_conversions
+from airflow_dynamic_tables.formats.jdbc.checking import check_conversions, check_inserted
 from airflow_dynamic_tables.formats.jdbc.locking import Horizon, lock_for_itself
 from airflow_dynamic_tables.formats.jdbc.physical import ServerTable, find
 
@@ -174,6 +174,10 @@ class Replacing:
                 f"{target.name} has {held.rows} rows where the query returned {self.rows}: a trigger or a rule of it, or a table "
                 "that inherits from it, changes what is written; nothing was published."
             )
+        try:
+            check_inserted(self.database, self.stage, target, condition)
+        except PostgresError as error:
+            raise violation(target, error) from error
         self._drop_stage()
 
     def _check_references(self, target: ServerTable) -> bool:

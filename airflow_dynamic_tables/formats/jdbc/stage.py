@@ -159,7 +159,8 @@ class JdbcStagedTable(StagedTable):
         if made is None:
             raise StageRejectedError(f"{self._name} was dropped by a trigger of the database.")
         describe_anew(opened, made, request.comment, columns)
-        version = self._version(request, seen)
+        continued = seen.record.version if seen.record is not None and target is not None else None
+        version = self._version(request, seen.number + 1, fresh_until(request.data_timestamp, continued))
         record = Record(version, columns, request.partition_keys, made.oid, made.has_rows(opened))
         records.add(opened, self._name, record)
         return version
@@ -192,12 +193,12 @@ class JdbcStagedTable(StagedTable):
             )
         check_base(self._name, request, kept[-1] if kept else None, lambda: kept)
 
-    def _version(self, request: CommitRequest, seen: Seen) -> Version:
+    def _version(self, request: CommitRequest, number: int, data_timestamp: datetime | None) -> Version:
         return Version(
-            number=seen.number + 1,
+            number=number,
             token=self._token,
-            snapshot=f"{seen.number + 1}:{self._token}",  # numbers come again when a table is dropped
-            data_timestamp=fresh_until(request.data_timestamp, seen.record.version if seen.record is not None else None),
+            snapshot=f"{number}:{self._token}",  # numbers come again when a table is dropped
+            data_timestamp=data_timestamp,
             committed_at=datetime.now(UTC),
             sources=dict(request.sources),
             partitions=recorded(request.partitions),

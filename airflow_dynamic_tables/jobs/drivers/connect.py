@@ -96,7 +96,7 @@ class ConnectDriver(Driver):
     @property
     def how_to_add_jars(self) -> str:
         """See :attr:`Driver.how_to_add_jars`."""
-        return "start the Spark Connect server with its jar: by --jars, or jars in the extra of a connection to host 'local'"
+        return "name its jar in the definition, for example spark: {jars: /usr/share/java/postgresql.jar}"
 
     def add_python_file(self, uri: str) -> None:
         """See :meth:`Driver.add_python_file`."""

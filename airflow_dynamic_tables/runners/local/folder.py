@@ -6,13 +6,15 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from airflow_dynamic_tables.clients.processes import Process, machine
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
@@ -26,13 +28,14 @@ _POLL_SECONDS = 0.1
 class Options:
     """How a server is started.
 
-    :param idle_seconds: after how long without a connection it ends; ``None``: never.
+    :param idle_seconds: after how long without a connection it ends; ``None``: never. By default two hours, so that tables that
+        are refreshed once an hour find it, also when a run is late.
     :param jars: files for the class path of all sessions, separated by commas: JDBC drivers, for example.
     """
 
     master: str = "local[*]"
     driver_memory: str | None = None
-    idle_seconds: int | None = 900
+    idle_seconds: int | None = 7200
     jars: str | None = None
 
 
@@ -149,8 +152,36 @@ class ServerFolder:
         except OSError:
             return None
 
+    @contextmanager
+    def session(self) -> Iterator[str]:
+        """The id of a session on the server, which stays on record if this process dies while the body runs."""
+        session = str(uuid4())
+        self._sessions.mkdir(mode=0o700, exist_ok=True)
+        record = self._sessions / session
+        with private_file(record, "w") as file:
+            file.write(Path("/proc/self/stat").read_text())
+        try:
+            yield session
+        finally:
+            record.unlink(missing_ok=True)
+
+    def left_sessions(self) -> list[str]:
+        """The sessions of processes that died, each once."""
+        left = []
+        for record in self._sessions.glob("*"):
+            with suppress(OSError, ValueError):  # somebody else was faster, or writes it just now
+                if not Process.in_stat(record.read_text()).is_alive:
+                    record.unlink()
+                    left.append(record.name)
+        return left
+
+    @property
+    def _sessions(self) -> Path:
+        return self.path / "sessions"
+
     def forget(self) -> None:
         """Remove what is known of a server that has ended."""
+        shutil.rmtree(self._sessions, ignore_errors=True)
         for name in ("server.json", "ended.json", "process", "watcher", "used"):
             (self.path / name).unlink(missing_ok=True)
 

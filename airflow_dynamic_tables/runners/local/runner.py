@@ -14,7 +14,7 @@ from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
 from airflow_dynamic_tables.runners.local.relay import relayed
 from airflow_dynamic_tables.runners.local.server import running, start
-from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
+from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, end_session, runner_for
 
 
 def is_there(installation: str) -> bool:
@@ -64,8 +64,11 @@ class LocalServerRunner(Runner):
         if process is None:
             raise JobFailedError("The Spark server of this machine ended before the job began; refresh again.")
         self._on_line(f"Spark server {server.address} of this machine{', started now' if is_new else ''}")
-        with relayed(folder.path, process, server.port) as (target, relay):
-            self._runner = runner_for(self._settings, f"{server.address}/;token={server.token}", self._on_line, target)
+        with relayed(folder.path, process, server.port) as (target, relay), folder.session() as session:
+            address = f"{server.address}/;token={server.token};session_id="
+            for left in folder.left_sessions():
+                end_session(f"{address}{left}", target)
+            self._runner = runner_for(self._settings, f"{address}{session}", self._on_line, target)
             if self._is_stopped:
                 raise JobFailedError("The job was stopped before it began.")
             try:

@@ -169,7 +169,8 @@ def _launch(folder: ServerFolder, server: Server, guards: tuple[int, ...]) -> No
     }
     shutil.rmtree(folder.work, ignore_errors=True)
     folder.work.mkdir(mode=0o700)
-    pools_file(folder).write_text(POOLS)
+    with private_file(pools_file(folder), "w") as pools:
+        pools.write(POOLS)
     folder.write(server)
     with suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))

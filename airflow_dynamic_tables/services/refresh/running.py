@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_dynamic_tables.catalog.values import JobState
-from airflow_dynamic_tables.clients.files import write_text
+from airflow_dynamic_tables.clients.files import make_private_folders, write_text
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
+from airflow_dynamic_tables.core.tables.formats import FORMATS
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -242,7 +243,7 @@ def prepare(workspace: Workspace, request: RefreshRequest, table: LakeTable, sta
         reason = replace(reason, text=f"{reason.text}; {growth}")
         tell_growth(growth)
     workspace.ledger.record(_line(workspace, request, stage, growth, current, (action, reason)))
-    leave_mark(workspace, stage.table, table)
+    _make_folder(workspace, stage, table)
     if skipped := overtaken(request, stage.partitions, current, fresh_until(workspace, current)):
         settle(workspace, stage, None, ended=_as_skipped(skipped.reason))
         return skipped
@@ -283,6 +284,13 @@ def _line(
         complete_until=request.complete_until,
         watermark=growth.reached_at(request.table.timezone) if growth is not None else None,
     )
+
+
+def _make_folder(workspace: Workspace, stage: Stage, table: LakeTable) -> None:
+    """Make the folder of a table that is in a server, before anything is in it, and mark whose the folder of a table is."""
+    if FORMATS[stage.format].in_server and workspace.settings.private_files and (folder := table.folder()) is not None:
+        make_private_folders(stage.location, folder)  # its files are copies of rows that only the server gives out
+    leave_mark(workspace, stage.table, table)
 
 
 def _as_skipped(reason: Reason) -> RefreshChanges:

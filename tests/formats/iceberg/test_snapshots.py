@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from pyiceberg.table import Table
 from airflow_dynamic_tables.catalog.sql.catalog import SqlCatalog
 from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION, Retention
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError
+from airflow_dynamic_tables.core.tables.versions import Base
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, CommitRejectedError
 from tests.support.benches.staging import NOON, Bench
 
 FEW = Retention(versions_to_keep=2, version_max_age=timedelta(days=1))
@@ -74,14 +77,16 @@ def test_the_newest_version_never_expires_however_much_others_write(bench: Bench
 
 
 def test_a_table_that_another_engine_replaced_still_has_its_versions(bench: Bench, catalog: SqlCatalog) -> None:
-    """``CREATE OR REPLACE TABLE`` ends the lineage: its snapshot has no parent."""
+    """``CREATE OR REPLACE TABLE`` ends the lineage: its snapshot has no parent. Alone, it may continue any version."""
     version = bench.refresh({"1": [1]})
     loaded(catalog).manage_snapshots().remove_branch("main").commit()
     append(catalog, "9")
     assert loaded(catalog).current_snapshot().parent_snapshot_id is None
     assert bench.table.current() == version
     forget_all_but_the_last(catalog)
-    assert bench.table.current() == version
+    forgotten = bench.table.current()
+    assert forgotten is not None
+    assert (forgotten.number, forgotten.data_timestamp) == (0, None)
     assert bench.refresh({"1": [2]}).number == 2
 
 
@@ -139,6 +144,41 @@ def test_nobody_knows_the_version_of_a_table_that_went_back_and_lost_what_came_a
     current = bench.table.current()
     assert current is not None
     assert (current.number, current.data_timestamp) == (0, None)
+
+
+@pytest.mark.parametrize("keeps_parents", [False, True], ids=["by PyIceberg", "by Java"])
+@pytest.mark.parametrize("writer", ["a refresh", "others"])
+def test_versions_that_a_table_went_back_behind_are_not_its_versions_when_the_one_of_then_expires(
+    bench: Bench, catalog: SqlCatalog, keeps_parents: bool, writer: str
+) -> None:
+    """The later versions are still kept, and the newest one that is older took the place of the expired parent."""
+    first = bench.refresh({"1": [1]}, at=NOON)
+    later = [bench.refresh({day: [2]}, day, at=NOON + timedelta(days=2)) for day in ("2", "3")]
+    zombie = bench.stage("zombie", "4")
+    request = replace(bench.request(bench.write(zombie, {"4": [4]})), base=Base(later[-1].token, later[-1].data_timestamp))
+    with loaded(catalog).manage_snapshots() as manage:
+        manage.rollback_to_snapshot(int(first.snapshot))
+    if writer == "others":
+        append(catalog, "9")
+    else:
+        bench.refresh({"5": [5]}, "5", at=NOON + timedelta(days=3))
+    expire(catalog, int(first.snapshot), keeps_parents=keeps_parents)
+    assert [version.number for version in bench.table.versions()] == ([4] if writer == "a refresh" else [])
+    with pytest.raises(CommitRejectedError, match="went back to an earlier version after this refresh was planned"):
+        zombie.commit(request, lambda: None)
+
+
+def expire(catalog: SqlCatalog, snapshot: int, *, keeps_parents: bool) -> None:
+    """Let a snapshot expire; Java leaves its id with those that continue it, and PyIceberg does not."""
+    table = loaded(catalog)
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in table.snapshots()}
+    table.maintenance.expire_snapshots().by_ids([snapshot]).commit()
+    if keeps_parents:
+        file = Path(loaded(catalog).metadata_location.removeprefix("file://"))
+        metadata = json.loads(file.read_text())
+        for one in metadata["snapshots"]:
+            one |= {"parent-snapshot-id": parents[one["snapshot-id"]]}
+        file.write_text(json.dumps(metadata))
 
 
 @pytest.mark.parametrize("part", ["manifest list", "manifest"])

@@ -9,6 +9,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from airflow_dynamic_tables.clients.postgres.own_tables import tie_commits
+from airflow_dynamic_tables.clients.postgres.server import PostgresServer
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
@@ -224,6 +226,68 @@ def test_what_a_trigger_makes_of_rows_is_noticed(bench: JdbcBench) -> None:
     with pytest.raises(StageRejectedError, match="has 0 rows where the query returned 2: a trigger"):
         bench.refresh({"1": [1, 2]})
     assert bench.rows() == {"1": [1]}
+
+
+CHANGING = {
+    "before each row": (
+        "BEGIN NEW.n := NEW.n + 100; RETURN NEW; END",
+        "CREATE TRIGGER t BEFORE INSERT ON TABLE_ FOR EACH ROW EXECUTE FUNCTION SCHEMA_.g()",
+    ),
+    "before each row of a partition": (
+        "BEGIN NEW.n := NEW.n + 100; RETURN NEW; END",
+        "CREATE TRIGGER t BEFORE INSERT ON SCHEMA_.part FOR EACH ROW EXECUTE FUNCTION SCHEMA_.g()",
+    ),
+    "after the statement": (
+        "BEGIN UPDATE TABLE_ SET n = n + 100; RETURN NULL; END",
+        "CREATE TRIGGER t AFTER INSERT ON TABLE_ FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA_.g()",
+    ),
+    "at the end of the transaction": (
+        "BEGIN UPDATE TABLE_ SET n = n + 100 WHERE n < 100; RETURN NULL; END",
+        "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON TABLE_ INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION SCHEMA_.g()",
+    ),
+    "a rule": (
+        "BEGIN RETURN NULL; END",
+        "CREATE RULE t AS ON INSERT TO TABLE_ DO ALSO UPDATE TABLE_ SET n = n + 100",
+    ),
+}
+"""What makes other values of the rows of a commit: the body of a function, and what calls it."""
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+@pytest.mark.parametrize("days", [("1",), ()], ids=["a partition", "the complete table"])
+def test_values_that_a_trigger_or_a_rule_changes_are_refused(bench: JdbcBench, kind: str, days: tuple[str, ...]) -> None:
+    bench.refresh({"1": [1]})
+    if "partition" in kind:
+        make_partitioned(bench)
+    body, called = CHANGING[kind]
+    run_one(bench, f"CREATE FUNCTION SCHEMA_.g() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+    run_one(bench, called)
+    with pytest.raises(StageRejectedError, match=r"does not hold the rows that the query returned.*has the .* t\b"):
+        bench.refresh({"1": [2]}, *days)
+    assert bench.rows() == {"1": [1]}
+
+
+@pytest.mark.parametrize("days", [("1",), ()], ids=["a partition", "the complete table"])
+def test_a_trigger_that_changes_no_value_is_in_no_way(bench: JdbcBench, days: tuple[str, ...]) -> None:
+    """Also where columns have other types than Spark writes, a row is there twice, or the server fills a column."""
+    bench.refresh({"1": [1], "2": [5]})
+    run(bench, "ALTER TABLE TABLE_ ALTER n TYPE numeric(9, 2), ALTER ds TYPE varchar(9), ADD id int GENERATED ALWAYS AS IDENTITY")
+    run_one(bench, "CREATE FUNCTION SCHEMA_.g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    run_one(bench, "CREATE TRIGGER t BEFORE INSERT ON TABLE_ FOR EACH ROW EXECUTE FUNCTION SCHEMA_.g()")
+    bench.refresh({"1": [2, 2, 3]}, *days)
+    assert bench.rows() == {"1": [2, 2, 3]} | ({"2": [5]} if days else {})
+
+
+def make_partitioned(bench: JdbcBench) -> None:
+    """Somebody makes the table one with partitions of its own, which is adopted."""
+    table = table_of(bench)
+    run(
+        bench,
+        "ALTER TABLE TABLE_ RENAME TO part; CREATE TABLE TABLE_ (ds text, n bigint) PARTITION BY LIST (ds); "
+        "ALTER TABLE TABLE_ ATTACH PARTITION SCHEMA_.part DEFAULT",
+    )
+    with PostgresServer(bench.url, "").transaction(bench.path.database, 5) as opened:
+        tie_commits(opened, table)
 
 
 def test_an_index_that_comes_meanwhile_is_not_lost(bench: JdbcBench) -> None:

@@ -188,6 +188,16 @@ def test_what_was_made_anew_is_neither_renamed_nor_dropped(bench: JdbcBench, cat
         run(bench, "INSERT INTO revenue VALUES ('10', 10)")
 
 
+def test_a_table_that_others_dropped_is_not_as_fresh_as_before(bench: JdbcBench) -> None:
+    """A refresh of one day makes a table of one day, which said that it was fresh up to the time of the dropped one."""
+    bench.refresh({"1": [1], "2": [2]})
+    run(bench, "DROP TABLE revenue")
+    staged = bench.stage("t2", "1")
+    version = staged.commit(replace(bench.request(bench.write(staged, {"1": [1]})), data_timestamp=None), lambda: None)
+    assert version.data_timestamp is None
+    assert bench.rows() == {"1": [1]}
+
+
 @pytest.mark.parametrize("change", ["rename", "drop"])
 def test_a_restored_table_is_renamed_and_dropped(
     bench: JdbcBench, catalog: JdbcCatalog, postgres: PostgresServer, change: str

@@ -16,17 +16,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from airflow_dynamic_tables.clients.processes import Process, started
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, JobFailedError
-from airflow_dynamic_tables.runners.local.command import CONF
+from airflow_dynamic_tables.runners.local.command import CONF, pools_file
 from airflow_dynamic_tables.runners.local.folder import Options, Server, ServerFolder
 from airflow_dynamic_tables.runners.local.health import answered_version
+from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
 from airflow_dynamic_tables.runners.local.server import State, running, start, status, stop
+from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner
+from tests.support.postgres import PostgresServer
 from tests.support.processes import command_lines
 
 SECONDS = 120
@@ -112,7 +118,7 @@ def test_two_starts_at_once_make_one_server_that_status_shows_and_stop_ends_with
 @pytest.mark.spark
 def test_nobody_else_reads_the_token_or_gets_in_without_it(folder: ServerFolder) -> None:
     server, _ = start(folder, Options())
-    files = [folder.path, *folder.path.iterdir()]
+    files = [folder.path, *folder.path.iterdir(), pools_file(folder)]
     assert {stat.S_IMODE(file.stat().st_mode) & 0o077 for file in files} == {0}
 
     lines = "\n".join(command_lines())
@@ -184,6 +190,69 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     other = subprocess.run([*refresh, "other", *options], env=environ, capture_output=True, text=True, check=False)
     assert "By spark-submit, and not on the Spark server of this machine: spark.driver_memory is for" in other.stderr
     assert "There is no java" in other.stderr
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_jar_of_a_definition_comes_with_its_refresh_whoever_started_the_server(
+    folder: ServerFolder, tmp_path: Path, postgres: PostgresServer, postgres_driver: Path
+) -> None:
+    """The server may have ended as idle, and the next task has started it without the jar."""
+    url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
+    name = url.rpartition("/")[2]
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE orders AS SELECT 7 AS n")
+    (tmp_path / "catalogs.yaml").write_text(f"catalogs: [{{name: shop, type: jdbc, connection-params: {{url: '{url}'}}}}]")
+    (tmp_path / "tables.yaml").write_text(
+        f"defaults: {{format: jdbc}}\nsources: [{{name: shop.{name}.orders, format: jdbc}}]\n"
+        f"dynamic_tables: [{{name: shop.{name}.copy, freshness: 1 day, spark: {{jars: {postgres_driver}}}, "
+        f"query: SELECT n FROM shop.{name}.orders}}]\n"
+    )
+    refresh = [
+        sys.executable,
+        "-m",
+        "airflow_dynamic_tables.cli.main",
+        "refresh",
+        f"shop.{name}.copy",
+        "--database-url",
+        DATABASE,
+    ]
+    options = ("--definitions", str(tmp_path / "tables.yaml"), "--catalogs", str(tmp_path / "catalogs.yaml"))
+    environ = {**os.environ, "AIRFLOW_HOME": str(tmp_path)}
+    start(folder, Options())
+    done = subprocess.run([*refresh, *options], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Using the warm Spark server on this machine" in done.stderr
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT n FROM copy").fetchall() == [(7,)]
+
+
+_KILLED = """
+import sys
+from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
+with LocalServerRunner(SparkSettings(), sys.argv[1], print)._on_server() as runner, runner._driven({}) as (spark, _):
+    spark.registerProgressHandler(lambda stages, inflight_tasks, **_: print("running", inflight_tasks, flush=True))
+    spark.sql("SELECT reflect('java.lang.Thread', 'sleep', bigint(600000)) AS x FROM range(0, 8, 1, 8)").collect()
+"""
+
+
+@pytest.mark.spark
+def test_the_next_job_ends_what_a_killed_client_left(folder: ServerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server itself would give it up after a while, and until then its tasks would hold the cores."""
+    monkeypatch.setitem(CONF, "spark.connect.execute.manager.detachedTimeout", "600s")
+    stop(folder)
+    start(folder, Options("local[2]"))
+    with subprocess.Popen([sys.executable, "-c", _KILLED, DATABASE], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        while (line := client.stdout.readline().strip()) != "running 2":
+            assert client.poll() is None, line
+        client.kill()
+    with LocalServerRunner(SparkSettings(), DATABASE, print)._on_server() as runner:
+        assert isinstance(runner, SparkConnectRunner)
+        with runner._driven({}) as (spark, _):
+            assert spark.range(0, 3, 1, 1).count() == 3  # waits until a core is free
+    stop(folder)
 
 
 @pytest.mark.long

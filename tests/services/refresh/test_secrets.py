@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
 from sqlalchemy import MetaData, create_engine, select
 
 from airflow_dynamic_tables.cli.main import main
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -31,7 +34,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.postgres import PostgresServer
-from tests.support.pyarrow_job import write_numbers
+from tests.support.pyarrow_job import write_days, write_numbers
 
 PLANTED = "S3CR3T"
 """What every planted secret begins with."""
@@ -234,6 +237,53 @@ def test_state_and_plans_are_their_owners_unless_the_umask_is_asked_for(
     assert _mode(state) == folder
     (data,) = (tmp_path / "warehouse").rglob("part-0.parquet")
     assert (_mode(data), _mode(data.parent)) == (0o644, 0o755), "engines of other users read the table"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("warehouse", ["", "warehouse"], ids=["embedded", "elsewhere"])
+def test_rows_of_a_server_that_are_staged_as_files_are_their_owners(
+    tmp_path: Path, postgres: PostgresServer, postgres_state: Callable[[], str], warehouse: str
+) -> None:
+    """The state is in PostgreSQL, so that no file of SQLite makes the folder, and the umask closes nothing."""
+    url = postgres.create_database(f"shop_{uuid4().hex[:8]}")
+    name = url.rpartition("/")[2]
+    (tmp_path / "catalogs.yaml").write_text(f"catalogs: [{{name: shop, type: jdbc, connection-params: {{url: '{url}'}}}}]")
+    definition = tmp_path / "one.yaml"
+    query = "SELECT '1' AS ds, 1 AS n"
+    definition.write_text(f'dynamic_tables: [{{name: shop.{name}.visits, format: jdbc, freshness: 1 day, query: "{query}"}}]')
+    environ = {"AIRFLOW_HOME": str(tmp_path), "DYNAMIC_TABLES_DATABASE_URL": postgres_state()}
+    if warehouse:
+        environ["DYNAMIC_TABLES_WAREHOUSE"] = f"file://{tmp_path}/{warehouse}"
+    settings = embedded_settings(environ, tmp_path / "catalogs.yaml")
+    seen: list[str] = []
+
+    def job(plan: RefreshPlan) -> None:
+        rows = Path(plan.data_location.removeprefix("file://"), "part-0.parquet")
+        rows.parent.mkdir()
+        rows.touch()
+        seen.extend(_open_to_others(tmp_path))
+        write_days(plan, {"1": [1]})
+
+    before = os.umask(0)
+    try:
+        with open_workspace(settings) as workspace:
+            run(workspace, request_of(load_definitions(definition), f"shop.{name}.visits", "n-1"), job)
+            assert workspace.table(TableIdentifier("shop", name, "visits")).sample(9) == [{"ds": "1", "n": 1}]
+        seen.extend(_open_to_others(tmp_path))
+    finally:
+        os.umask(before)
+    assert not seen, "other users reach these"
+
+
+def _open_to_others(folder: Path) -> list[str]:
+    """What others can reach below a folder."""
+    found = []
+    for path in folder.iterdir():
+        if path.is_dir() and _mode(path) & 0o077:
+            found += _open_to_others(path)
+        elif not path.is_dir() and path.suffix != ".yaml":
+            found.append(str(path))
+    return found
 
 
 def test_another_access_is_refused() -> None:

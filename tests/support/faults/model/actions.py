@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_dynamic_tables.ledger.base import HOLDING, UNFINISHED, StageState
+from airflow_dynamic_tables.services.workspace import utc_now
 from tests.support.faults.cutting_proxy import Wire
 from tests.support.faults.model.checks import observe
+from tests.support.faults.model.foreign import drop
 from tests.support.faults.model.scene import Held, Scene
 from tests.support.faults.model.state import Broken
 from tests.support.faults.model.strikes import CALL, ENDING, FILE, NAMED, Running, Strike, begin_impatient, begin_struck
@@ -18,7 +20,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 AHEAD = (timedelta(), timedelta(), 3 * MINUTE, HOUR, DAY + HOUR, 3 * DAY, 9 * DAY, -10 * MINUTE, -DAY)
 """Clocks of the maintenance."""
 
-SKEWS = (-5 * MINUTE, 5 * MINUTE, -MINUTE)
+SKEWS = (-5 * MINUTE, 5 * MINUTE, -MINUTE, DAY)
 """Clocks of those who write."""
 
 FLAWS = ("fails", "truncated", UNPLANNED, "no result")
@@ -37,6 +39,12 @@ def refresh(scene: Scene) -> str | None:
     return _performed(scene, work, scene.expected(work))
 
 
+def remake(scene: Scene) -> str | None:
+    """The table is dropped, and a refresh makes it again at once; others that were begun before may still be at work."""
+    told = drop(scene)
+    return None if told is None else f"{told}, then {refresh(scene)}"
+
+
 def rollback(scene: Scene) -> str | None:
     """Somebody restores a version."""
     work = scene.new_rollback()
@@ -51,7 +59,7 @@ def hold(scene: Scene) -> str | None:
     work = scene.new_refresh("hold")
     told = _performed(scene, work, scene.expected(work))
     if told.endswith(": held"):
-        scene.held[work.change.token] = Held(work.change, len(scene.state.made))
+        scene.held[work.change.token] = Held(work.change, scene.moment)
     return told
 
 
@@ -73,8 +81,8 @@ def sweep(scene: Scene) -> str | None:
 
 
 def strike_refresh(scene: Scene) -> str | None:
-    """A refresh is killed, stopped, or finds the disk full."""
-    return _struck(scene, _elsewhere(scene, scene.new_refresh()), ("kill", "kill", "kill", "stop", "stop", "stop", "full"))
+    """A refresh is killed, stopped, finds the disk full, or is cut off from its server."""
+    return _struck(scene, _elsewhere(scene, scene.new_refresh()), scene.lake.strikes)
 
 
 def strike_rollback(scene: Scene) -> str | None:
@@ -100,6 +108,7 @@ def wake(scene: Scene) -> str | None:
     if not stopped:
         return None
     running = scene.random.choice(stopped)
+    scene.stand(running.work.change.token)
     running.child.wake()
     return f"wake {running.work}: {_waited(scene, running)}"
 
@@ -139,6 +148,7 @@ def silence(scene: Scene) -> str | None:
     if scene.expected(work) != {"landed"} or scene.stages(HOLDING):
         return None
     scene.remember(work)
+    scene.stand(work.change.token)
     scene.struck.add(work.change.token)
     scene.proxy.struck.clear()
     scene.proxy.fault = _silent
@@ -163,14 +173,19 @@ def _silent(wire: Wire, _: bytes) -> None:
 
 
 def _elsewhere(scene: Scene, work: Work) -> Work:
-    """The work, now and then on a machine with another clock."""
-    return replace(work, ahead=scene.random.choice(SKEWS)) if scene.random.random() < 0.12 else work
+    """The work, now and then on a machine with another clock; by one that is a day ahead it is for a day that is not over."""
+    if scene.random.random() >= 0.12:
+        return work
+    ahead = scene.random.choice(SKEWS)
+    change = replace(work.change, at=utc_now() + DAY) if ahead == DAY and work.change.at is not None else work.change
+    return replace(work, change=change, ahead=ahead)
 
 
 def _performed(scene: Scene, work: Work, expected: set[str] | None = None, site: Site | None = None) -> str:
     """Do a piece of work to which nothing happens, and look at what came of it."""
     if work.kind in ("refresh", "hold", "rollback"):
         scene.remember(work)
+        scene.stand(work.change.token)
     outcome = perform(scene.place(site), work)
     _ended(scene, work, outcome)
     if expected is not None and outcome.kind not in expected:
@@ -185,6 +200,7 @@ def _struck(scene: Scene, work: Work, kinds: tuple[str, ...]) -> str | None:
     strikes = _strikes(scene, work, scene.random.choice(kinds))
     if work.kind in ("refresh", "rollback"):
         scene.remember(work)
+        scene.stand(work.change.token)
     scene.struck.add(work.change.token)
     running = begin_struck(scene.place(scene.victims), work, strikes)
     scene.running.append(running)
@@ -196,12 +212,12 @@ def _strikes(scene: Scene, work: Work, kind: str) -> list[Strike]:
     if kind == "full":
         return [Strike(random.choice(("begin", "planned", "commit", "publishing")), kind)]
     # Who is stopped within a transaction of SQLite keeps everybody waiting.
-    is_safe = kind == "kill" or not scene.site.database_url.startswith("sqlite")
+    is_safe = kind != "stop" or not scene.site.database_url.startswith("sqlite")
     ending = ENDING if scene.stages(UNFINISHED) else ()
     point = random.choice((*NAMED.get(work.kind, ()), *ending, *(scene.lake.points if is_safe else (FILE,))))
     latest = LATEST_OF_REFRESHES if work.kind == "refresh" else LATEST
     first = Strike(point, kind, random.randint(1, latest.get(point, 1)))
-    if kind == "kill" or random.random() < 0.6:
+    if kind != "stop" or random.random() < 0.6:
         return [first]
     return [first, *_strikes(scene, work, random.choice(("kill", "stop")))][:2]
 
@@ -236,6 +252,6 @@ def _published(scene: Scene, work: Work) -> set[str] | None:
     token = work.change.token
     is_held = token in {stage.token for stage in scene.stages((StageState.QUARANTINED,))}
     fits = token in scene.present and work.change.width >= scene.state.width
-    if is_held and fits and scene.held[token].planned_on == len(scene.state.made):
+    if is_held and fits and scene.held[token].planned_on == scene.moment:
         return scene.expected(work)
     return None

@@ -11,6 +11,7 @@ from datetime import timedelta
 from tests.support.faults.model import actions, foreign
 from tests.support.faults.model.actions import DAY, HOUR
 from tests.support.faults.model.checks import check_everything, check_settled, observe
+from tests.support.faults.model.lakes.base import Lake
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.model.state import Broken
 from tests.support.faults.model.work import Work, perform
@@ -36,7 +37,9 @@ ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
     foreign.compact: 3,
     foreign.expire: 3,
     foreign.rename: 1,
+    foreign.go_back: 4,
     foreign.drop: 1,
+    actions.remake: 2,
     foreign.redefine: 3,
     actions.cut: 6,
     actions.silence: 2,
@@ -45,6 +48,9 @@ ACTIONS: Mapping[Callable[[Scene], str | None], int] = {
 
 PUTTING_BACK: Mapping[Callable[[Scene], str | None], int] = {foreign.read_partitions: 6, foreign.write_partitions: 8}
 """More steps, for tables whose partitions others can put back."""
+
+SERVED: Mapping[Callable[[Scene], str | None], int] = {foreign.empty: 3, foreign.lose: 3, foreign.disconnect: 4}
+"""More steps, for tables of a server."""
 
 _EVERY = 10
 """After how many steps all versions are read."""
@@ -78,7 +84,7 @@ def walk(scene: Scene, walk: Walk, read: Callable[[Scene], None] = lambda _: Non
     try:
         scene.define("how much")
         while len(scene.steps) < walk.steps:
-            steps = {**ACTIONS, **(PUTTING_BACK if scene.lake.can_put_back and scene.lake.partitioned else {})}
+            steps = {**ACTIONS, **_more_steps(scene.lake)}
             action = scene.random.choices(list(steps), list(steps.values()))[0]
             scene.steps.append(action.__name__)
             told = action(scene)
@@ -104,12 +110,19 @@ def walk(scene: Scene, walk: Walk, read: Callable[[Scene], None] = lambda _: Non
             running.kill()
 
 
+def _more_steps(lake: Lake) -> Mapping[Callable[[Scene], str | None], int]:
+    if lake.is_served:
+        return SERVED
+    return PUTTING_BACK if lake.can_put_back and lake.partitioned else {}
+
+
 def _settle(scene: Scene) -> None:
     """Everybody who was stopped wakes up and comes to an end; the maintenance is there now and in days to come."""
     scene.steps.append("settle")
     while scene.running:
         running = scene.running.pop()
         while not running.is_stuck:
+            scene.stand(running.work.change.token)
             running.child.wake()
             if (outcome := running.wait()) is not None:
                 observe(scene, running.work.change.token, may_forget=running.work.kind == "sweep")

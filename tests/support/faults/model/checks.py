@@ -8,6 +8,9 @@ from tests.support.faults.model.lakes.base import Seen
 from tests.support.faults.model.scene import Scene
 from tests.support.faults.model.state import Broken, Change, Rows, TableState
 
+UNKNOWN = (0, "", None)
+"""What a table says of a version that was forgotten: its number, token and time."""
+
 
 def observe(scene: Scene, by: str, *, may_forget: bool) -> None:
     """Look at the table and the ledger; take what landed into the model.
@@ -16,6 +19,7 @@ def observe(scene: Scene, by: str, *, may_forget: bool) -> None:
     :param may_forget: whether versions may have been forgotten.
     """
     seen = scene.lake.versions(scene.name)
+    scene.look_for_plan(by)
     for version in seen:
         if version.number > len(scene.state.made):
             _land(scene, version, by)
@@ -67,7 +71,8 @@ def check_settled(scene: Scene) -> None:
     kept = [f"/_versions/{scene.state.made[number - 1].token}/" for number in put_back(scene)]
     if files := [file for file in scene.lake.left_over(scene.name) if not any(folder in file for folder in kept)]:
         raise Broken(f"files are left: {files}")
-    lagging = [made.token for made in scene.state.made if _stage(scene, made.token).state is not StageState.COMMITTED]
+    landed = [made.token for number, made in enumerate(scene.state.made, 1) if not _is_traceless(scene, number)]
+    lagging = [token for token in landed if _stage(scene, token).state is not StageState.COMMITTED]
     if lagging:
         raise Broken(f"the ledger does not know that they landed: {lagging}")
 
@@ -113,7 +118,11 @@ def _land(scene: Scene, version: Seen, by: str) -> None:
         raise Broken(f"{version.token} landed in a table that it does not know")
     if version.token != by and version.token not in scene.struck:
         raise Broken(f"{version.token} landed while {by} was at work")
-    state.land(scene.changes[version.token])
+    change = scene.changes[version.token]
+    bases = scene.bases[version.token]
+    if change.planned and None not in bases and not bases & {*state.line}:
+        raise Broken(f"{version.token} was planned on version {bases} and landed on {state.line}, which does not continue it")
+    state.land(change)
 
 
 def _check_versions(scene: Scene, seen: list[Seen], may_forget: bool) -> None:
@@ -125,7 +134,7 @@ def _check_versions(scene: Scene, seen: list[Seen], may_forget: bool) -> None:
         made = state.made[version.number - 1]
         if (version.token, version.fresh) != (made.token, made.fresh):
             raise Broken(f"{version} instead of {made}")
-    newest = set(range(max(1, len(state.made) - scene.lake.kept + 1), len(state.made) + 1))
+    newest = {*state.line[-scene.lake.kept :]} & state.kept
     gone = state.kept - numbers
     if (gone and not may_forget and scene.lake.can_forget) or newest - state.forgotten - numbers:
         raise Broken(f"versions {sorted(gone or newest - numbers)} are gone")
@@ -140,11 +149,15 @@ def _check_package(scene: Scene) -> None:
     table = _package(scene)
     current = table.current()
     told = (current.number, current.token, current.data_timestamp) if current is not None else None
-    wanted = (len(state.made), state.made[-1].token, state.fresh) if state.made else None
-    if told != wanted:
+    made = state.made[state.line[-1] - 1] if state.line else None
+    wanted = (state.line[-1], made.token, made.fresh) if made is not None else None
+    state.is_unknown = told == UNKNOWN and made is not None and state.line[-1] not in state.kept
+    if state.is_unknown:
+        state.left |= {*state.line}
+    elif told != wanted:
         raise Broken(f"the current version is told to be {told} instead of {wanted}")
-    if [version.number for version in table.versions()] != sorted(state.kept):
-        raise Broken(f"kept versions are told to be {table.versions()} instead of {sorted(state.kept)}")
+    if [version.number for version in table.versions()] != sorted(state.kept & {*state.line}):
+        raise Broken(f"kept versions are told to be {table.versions()} instead of {sorted(state.kept & {*state.line})}")
 
 
 def _check_rows(scene: Scene, name: str, state: TableState) -> None:
@@ -163,19 +176,27 @@ def _check_ledger(scene: Scene) -> None:
     for number, made in enumerate(state.made, 1):
         stage = stages[made.token]
         if stage.state is not StageState.COMMITTED:
-            if made.token not in scene.struck or stage.state is StageState.ABORTED:
+            is_lost = stage.state is StageState.ABORTED and not _is_traceless(scene, number)
+            if made.token not in scene.struck or is_lost:
                 raise Broken(f"version {number} landed, but its stage is {stage.state}")
             continue
         refresh = refreshes[made.token]
         wanted = (RefreshState.SUCCEEDED, number, made.fresh)
         told = (refresh.state, refresh.version, refresh.data_timestamp)
-        if told == (RefreshState.UNDONE, *wanted[1:]) and number in state.undone:
+        if told == (RefreshState.UNDONE, *wanted[1:]) and number in state.undone | state.left:
             continue
         if told != wanted and not (number in state.forgotten and refresh.version is None):
             raise Broken(f"the history says {told} instead of {wanted}")
     for stage in stages.values():
         if stage.token in scene.present and state.number_of(stage.token) is None:
             _check_not_landed(stage, refreshes[stage.token].state if stage.token in refreshes else None)
+
+
+def _is_traceless(scene: Scene, number: int) -> bool:
+    """Whether nothing tells of a version any more: others made the table forget it, and replaced all of its rows."""
+    written = scene.changes[scene.state.made[number - 1].token].rows
+    held = (row for day, rows in written.items() for row in rows if row in scene.state.rows.get(day, ()))
+    return number not in scene.state.kept and next(held, None) is None
 
 
 def _check_not_landed(stage: Stage, state: RefreshState | None) -> None:

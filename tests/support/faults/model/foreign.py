@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from airflow_dynamic_tables.core.identifiers import ObjectPath
+from airflow_dynamic_tables.exceptions import ConflictError
+from airflow_dynamic_tables.services.changing import dropping
 from tests.support.faults.model.checks import observe, put_back
 from tests.support.faults.model.scene import DAYS, Scene
 from tests.support.faults.model.state import Broken, without_empty
@@ -10,7 +12,7 @@ from tests.support.faults.model.state import Broken, without_empty
 
 def append(scene: Scene) -> str | None:
     """Another engine adds a row."""
-    if not scene.state.made:
+    if not scene.state.line:
         return None
     day = scene.random.choice(DAYS)
     row = (-len(scene.steps) - 1, scene.state.width)
@@ -27,8 +29,41 @@ def delete(scene: Scene) -> str | None:
     day = scene.random.choice(sorted(scene.state.rows))
     scene.lake.delete(scene.name, day)
     scene.state.rows = {other: rows for other, rows in scene.state.rows.items() if other != day}
+    if scene.lake.is_served and not scene.state.rows:
+        scene.state.left.add(scene.state.line[-1])  # an empty table shows
     observe(scene, "", may_forget=False)
     return f"another engine deletes {day}"
+
+
+def empty(scene: Scene) -> str | None:
+    """Another client empties the table."""
+    if not scene.state.rows or not scene.lake.is_served:
+        return None
+    scene.lake.empty(scene.name)
+    scene.state.rows = {}
+    scene.state.left.add(scene.state.line[-1])
+    observe(scene, "", may_forget=False)
+    return "another client empties the table"
+
+
+def lose(scene: Scene) -> str | None:
+    """Another client drops the table behind the catalog; what was planned on it may not land in the next one."""
+    if not scene.state.line or not scene.lake.is_served:
+        return None
+    scene.lake.lose(scene.name)
+    scene.state.lose()
+    scene.present -= {token for token in scene.planned if None not in scene.bases[token]}
+    observe(scene, "", may_forget=False)
+    return "another client drops the table"
+
+
+def disconnect(scene: Scene) -> str | None:
+    """The server ends all connections, also of those who were stopped."""
+    if not scene.lake.is_served:
+        return None
+    scene.lake.disconnect()
+    observe(scene, "", may_forget=False)
+    return "the server ends all connections"
 
 
 def compact(scene: Scene) -> str | None:
@@ -64,7 +99,7 @@ def write_partitions(scene: Scene) -> str | None:
 
 def expire(scene: Scene) -> str | None:
     """Another engine expires snapshots."""
-    if not scene.state.made or not scene.lake.can_forget:
+    if not scene.state.line or not scene.lake.can_forget:
         return None
     keep = scene.random.choice((1, 1, 2, 5))
     kept = scene.state.kept
@@ -74,9 +109,22 @@ def expire(scene: Scene) -> str | None:
     return f"another engine expires all but {keep} snapshots"
 
 
+def go_back(scene: Scene) -> str | None:
+    """Another engine makes a version current again that is kept, or was left before."""
+    possible = sorted(scene.state.kept - {*scene.state.line[-1:]})
+    if not possible or not scene.lake.can_go_back:
+        return None
+    number = scene.random.choice(possible)
+    snapshots = {version.number: version.snapshot for version in scene.lake.versions(scene.name)}
+    scene.lake.go_back(scene.name, snapshots[number])
+    scene.state.go_back(number, with_columns=scene.lake.columns_go_back)
+    observe(scene, "", may_forget=False)
+    return f"another engine goes back to version {number}"
+
+
 def rename(scene: Scene) -> str | None:
     """Somebody renames the table; the next refresh makes one of the old name."""
-    if not scene.state.made or not scene.lake.can_move:
+    if not scene.state.line or not scene.lake.can_move:
         return None
     name = f"{scene.name}_{len(scene.steps)}"
     table = scene.lake.table
@@ -88,14 +136,22 @@ def rename(scene: Scene) -> str | None:
 
 
 def drop(scene: Scene) -> str | None:
-    """Somebody drops the table."""
+    """Another engine drops the table, or somebody here does, with or without its files."""
     if not scene.state.made or not scene.lake.can_move:
         return None
     table = scene.lake.table
-    scene.workspace.catalog(table.catalog).drop_table(ObjectPath(table.database, table.table))
+    how = scene.random.choice(("by another engine", "here", "here with its files"))
+    if how == "by another engine":
+        scene.workspace.catalog(table.catalog).drop_table(ObjectPath(table.database, table.table))
+    else:
+        try:
+            dropping.drop(scene.workspace, table, purge="files" in how)
+        except ConflictError as error:
+            observe(scene, "", may_forget=False)
+            return f"drop {how}: {error}"
     scene.begin_anew()
     observe(scene, "", may_forget=False)
-    return "drop"
+    return f"drop {how}"
 
 
 def redefine(scene: Scene) -> str | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 
+from airflow_dynamic_tables.clients.files import exists
+from airflow_dynamic_tables.core.refresh.plan import PLAN_FILE
 from airflow_dynamic_tables.ledger.base import HOLDING, Stage, StageState
 from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 from tests.support.faults.cutting_proxy import CuttingProxy
@@ -25,10 +27,10 @@ _MARGIN = timedelta(seconds=20)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is, or was, in quarantine, and how many versions the table had when it was planned."""
+    """What is, or was, in quarantine, and what the table was like when it was planned: versions ever made, and those of now."""
 
     change: Change
-    planned_on: int
+    planned_on: tuple[int, tuple[int, ...]]
 
 
 @dataclass
@@ -48,6 +50,10 @@ class Scene:
     """What every token would do."""
     present: set[str] = field(default_factory=set)
     """Tokens of the work that was begun on the table of now, not on one that was renamed or dropped since."""
+    bases: dict[str, set[int | None]] = field(default_factory=dict)
+    """The versions on which a token may have been planned, by their numbers; with ``None`` maybe on none."""
+    planned: set[str] = field(default_factory=set)
+    """Tokens that have a plan; all others look at the table yet."""
     struck: set[str] = field(default_factory=set)
     """Tokens of work to whose process something happened: they may land unnoticed, and the ledger may lag behind."""
     held: dict[str, Held] = field(default_factory=dict)
@@ -85,9 +91,25 @@ class Scene:
         )
 
     def begin_anew(self) -> None:
-        """The table is gone from its name; the next refresh makes another one."""
+        """The table is gone from its name; the next refresh makes another one, also one that has no plan yet."""
         self.state = TableState()
-        self.present.clear()
+        self.present -= self.planned
+
+    def stand(self, token: str) -> None:
+        """A process goes on, or begins: unless it has a plan, it may plan on the version of now."""
+        if token and token not in self.planned:
+            self.bases.setdefault(token, set()).add(self.state.current)
+
+    def look_for_plan(self, token: str) -> None:
+        """A process stopped, or ended: what is planned stays so."""
+        stage = self.workspace.ledger.get_stage(token) if token else None
+        if stage is not None and (stage.state is not StageState.OPEN or exists(f"{stage.location}/{PLAN_FILE}")):
+            self.planned.add(token)
+
+    @property
+    def moment(self) -> tuple[int, tuple[int, ...]]:
+        """What tells whether the table changed its version."""
+        return len(self.state.made), self.state.line
 
     def new_token(self) -> str:
         """A token that nobody has."""
@@ -118,9 +140,10 @@ class Scene:
 
     def new_rollback(self) -> Work | None:
         """A wish for one of the versions that are kept."""
-        if not self.state.kept or not self.lake.can_forget:
+        possible = sorted(self.state.kept & {*self.state.line})
+        if not possible or not self.lake.can_forget:
             return None
-        number = self.random.choice(sorted(self.state.kept))
+        number = self.random.choice(possible)
         return Work("rollback", Change(self.new_token(), restored=number), self.random.choice(OWNERS))
 
     def expected(self, work: Work) -> set[str]:
@@ -133,8 +156,7 @@ class Scene:
 
     def _unhindered(self, work: Work) -> str:
         change = work.change
-        fresh = self.state.fresh
-        if change.restored is None and not change.planned and fresh is not None and change.at is not None and change.at < fresh:
+        if change.restored is None and not change.planned and self.state.is_fresher(change.at, work.ahead):
             return "skipped"
         if work.flaw == "fails":
             return "RuntimeError"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 Row = tuple[int, int]
 """The number of a row, and how many of the columns that came later it has."""
@@ -43,11 +43,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A version that was made: its rows and up to when it is fresh."""
+    """A version that was made: its rows, up to when it is fresh, and how many columns came until then.
+
+    ``line`` are the versions that its rows continue, the oldest first, and its own number.
+    """
 
     token: str
     rows: Rows
     fresh: datetime | None
+    width: int
+    line: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -62,11 +67,27 @@ class TableState:
     """Versions of which others put partitions back at some time."""
     forgotten: set[int] = field(default_factory=set)
     """Versions that another engine made the table forget; their numbers need not be in the ledger."""
+    line: tuple[int, ...] = ()
+    """The versions that the rows of now continue; others may have gone back behind later ones."""
+    left: set[int] = field(default_factory=set)
+    """Versions that others went back behind at some time, or of which the table could not tell whether they did."""
+    is_unknown: bool = False
+    """Whether the version of now is forgotten, and the table cannot tell any more which one it was."""
+
+    @property
+    def current(self) -> int | None:
+        """The number of the version that is current; ``None`` before the first one, or when it cannot be told."""
+        return self.line[-1] if self.line and not self.is_unknown else None
 
     @property
     def fresh(self) -> datetime | None:
         """Up to when the table is fresh."""
-        return self.made[-1].fresh if self.made else None
+        return self.made[self.current - 1].fresh if self.current is not None else None
+
+    def is_fresher(self, at: datetime | None, clock: timedelta = timedelta()) -> bool:
+        """Whether the table is fresh beyond a time; a time that lies ahead by that clock counts as none."""
+        fresh = self.fresh
+        return fresh is not None and at is not None and at < fresh and fresh <= datetime.now(UTC) + clock + timedelta(hours=1)
 
     def number_of(self, token: str) -> int | None:
         """Which version the commit of a token made."""
@@ -84,16 +105,30 @@ class TableState:
             raise Broken(f"{change.token} landed, although it has fewer columns than the table")
         fresh = self.fresh
         if not change.planned:
-            if fresh is not None and change.at is not None and change.at < fresh:
+            if self.is_fresher(change.at):
                 raise Broken(f"{change.token} of {change.at} landed over a version of {fresh}")
             fresh = change.at
         self.width = change.width
         self._make(change.token, change.applied(self.rows), fresh)
 
+    def go_back(self, number: int, *, with_columns: bool) -> None:
+        """Others made a version current again, without a version of its own."""
+        made = self.made[number - 1]
+        self.left |= {*self.line} - {*made.line}
+        self.rows, self.line, self.is_unknown = made.rows, made.line, False
+        self.width = made.width if with_columns else self.width
+
+    def lose(self) -> None:
+        """Others dropped the table; what comes by its name next is another one, which counts on."""
+        self.left |= {*self.line}
+        self.rows, self.line, self.kept, self.is_unknown = {}, (), set(), False
+
     def _make(self, token: str, rows: Rows, fresh: datetime | None) -> None:
+        number = len(self.made) + 1
+        self.line, self.is_unknown = (*self.line, number), False
         self.rows = rows
-        self.made.append(Made(token, rows, fresh))
-        self.kept.add(len(self.made))
+        self.made.append(Made(token, rows, fresh, self.width, self.line))
+        self.kept.add(number)
 
 
 def without_empty(rows: Rows) -> Rows:

@@ -15,12 +15,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from sqlalchemy import Engine, event
 from thrift.transport.TTransport import TBufferedTransport
 
 from airflow_dynamic_tables.services.stages import leases
 from tests.support.faults.model.work import Outcome, Place, Work, perform
-from tests.support.faults.victims import PREFIX, Child, start, tell_of_swaps
+from tests.support.faults.victims import PREFIX, Child, Site, start, tell_of_swaps
 
 ENDING = ("settling", "deleted")
 NAMED = {
@@ -42,12 +43,18 @@ CALL = "call"
 
 _OF_FILES = ("open", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "shutil.rmtree")
 
+END_CONNECTIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
 _PATIENCE = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What happens to a process when it comes to a point for the ``nth`` time: ``kill``, ``stop`` or ``full`` (no file grows)."""
+    """What happens to a process when it comes to a point for the ``nth`` time: ``kill``, ``stop``, ``full`` (no file
+    grows) or ``cut`` (the server of the tables ends its connections).
+    """
 
     point: str
     kind: str
@@ -123,7 +130,7 @@ def _struck(place: Place, work: Work, strikes: tuple[Strike, ...]) -> Outcome:
         seen[point] += 1
         if seen[point] == left[0].nth:
             seen.clear()
-            _strike(left.pop(0))
+            _strike(left.pop(0), place.site)
 
     sys.addaudithook(hook)
     tell_of_swaps()
@@ -132,8 +139,12 @@ def _struck(place: Place, work: Work, strikes: tuple[Strike, ...]) -> Outcome:
     return perform(place, work)
 
 
-def _strike(strike: Strike) -> None:
-    if strike.kind == "full":
+def _strike(strike: Strike, site: Site) -> None:
+    if strike.kind == "cut":
+        assert site.tables_url is not None
+        with psycopg.connect(site.tables_url, autocommit=True) as connection:
+            connection.execute(END_CONNECTIONS)
+    elif strike.kind == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
     else:
         os.kill(os.getpid(), signal.SIGKILL if strike.kind == "kill" else signal.SIGSTOP)

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
+
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -88,7 +90,7 @@ class Work:
 def perform(place: Place, work: Work) -> Outcome:
     """Do a piece of work in this process; nobody waits a minute for a Hive commit under way of somebody who was stopped."""
     stage._PATIENCE = 2.0
-    with _clock(work.ahead) as clock, place.site.open(clock) as workspace:
+    with _clock(work.ahead, writes=work.kind != "sweep") as clock, place.site.open(clock) as workspace:
         try:
             ended = _perform(workspace, place, work)
         except Exception as error:
@@ -99,10 +101,10 @@ def perform(place: Place, work: Work) -> Outcome:
 
 
 @contextmanager
-def _clock(ahead: timedelta) -> Iterator[Callable[[], datetime]]:
-    """The clock of a machine that is ahead, for this package and for PyIceberg."""
+def _clock(ahead: timedelta, *, writes: bool) -> Iterator[Callable[[], datetime]]:
+    """The clock of a machine that is ahead, for this package, and for PyIceberg where it writes."""
     right = time.time
-    if abs(ahead) < timedelta(hours=1):  # whoever writes; only the maintenance is days ahead
+    if writes:
         time.time = lambda: right() + ahead.total_seconds()
     try:
         yield lambda: datetime.fromtimestamp(right(), utc_now().tzinfo) + ahead
@@ -162,6 +164,9 @@ def _job(plan: RefreshPlan, work: Work) -> None:
     write_days(plan, days, lambda step: sys.audit(f"{PREFIX}{step}", change.token), more)
     if work.flaw == "fails":
         raise RuntimeError("the job failed")
-    if work.flaw == "truncated":
+    if work.flaw == "truncated" and plan.sink is not None:
+        with psycopg.connect(plan.sink.url.removeprefix("jdbc:"), user=plan.sink.user, autocommit=True) as connection:
+            connection.execute(f"DROP TABLE {plan.sink.table}".encode())
+    elif work.flaw == "truncated":
         for file in Path(urlsplit(plan.data_location).path).rglob("*.*"):
             file.write_bytes(file.read_bytes()[:-5])

@@ -1,1 +1,1 @@
-"""Tables as others see and change them: Iceberg, Hive, plain folders."""
+"""Tables as others see and change them: Iceberg, Delta, Hive, PostgreSQL, plain folders."""

@@ -31,17 +31,24 @@ class Lake(ABC):
     ``format`` is what a definition says. ``partitioned`` tells whether the table has partitions, ``can_forget`` whether earlier
     versions can be read, restored, and forgotten, ``can_move`` whether it can be renamed and dropped, and ``kept`` how many of
     its newest versions it keeps in any case. With ``can_put_back`` others write partitions back as they read
-    them. Without ``is_atomic`` whoever dies may leave a part of what they wrote.
+    them; with ``can_go_back`` they make an earlier version current again, with its columns if ``columns_go_back``; with
+    ``is_served`` they empty or drop the table behind the catalog, or end all connections to its server. Without ``is_atomic``
+    whoever dies may leave a part of what they wrote.
     """
 
     format: ClassVar[str]
     can_forget: ClassVar[bool] = False
     can_move: ClassVar[bool] = True
     can_put_back: ClassVar[bool] = False
+    can_go_back: ClassVar[bool] = False
+    columns_go_back: ClassVar[bool] = False
+    is_served: ClassVar[bool] = False
     is_atomic: ClassVar[bool] = True
     kept: ClassVar[int] = KEPT
     points: ClassVar[tuple[str, ...]]
     """Points, beside the named steps, at which processes may be killed."""
+    strikes: ClassVar[tuple[str, ...]] = ("kill", "kill", "kill", "stop", "stop", "stop", "full")
+    """What happens to refreshes."""
     partitioned: bool = True
 
     @property
@@ -78,7 +85,23 @@ class Lake(ABC):
         """Another engine writes all rows anew."""
 
     def forget(self, name: str, keep: int) -> None:
-        """Another engine makes the table forget all but the newest snapshots."""
+        """Another engine makes the table forget all but the newest snapshots that the rows of now continue."""
+        raise NotImplementedError
+
+    def go_back(self, name: str, snapshot: str) -> None:
+        """Another engine makes the rows of a version current again."""
+        raise NotImplementedError
+
+    def empty(self, name: str) -> None:
+        """Another client deletes all rows."""
+        raise NotImplementedError
+
+    def lose(self, name: str) -> None:
+        """Another client drops the table, which its catalog still knows."""
+        raise NotImplementedError
+
+    def disconnect(self) -> None:
+        """The server ends all connections."""
         raise NotImplementedError
 
     def read_partitions(self, name: str) -> None:

@@ -27,6 +27,8 @@ class DeltaLake(Lake):
 
     format = "delta"
     can_forget = True
+    can_go_back = True
+    columns_go_back = True
     points = (FILE, FILE, FILE, "statement", "sent")
 
     def __init__(self, site: Site) -> None:
@@ -102,6 +104,10 @@ class DeltaLake(Lake):
         for entry in entries:
             if int(entry.stem) < oldest:
                 entry.unlink()
+
+    def go_back(self, name: str, snapshot: str) -> None:
+        """See :meth:`Lake.go_back`."""
+        self._filled(name).restore(int(snapshot))
 
     def close(self) -> None:
         """See :meth:`Lake.close`."""

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, update
 from pyiceberg.table.snapshots import Snapshot
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -29,6 +30,7 @@ class IcebergLake(Lake):
 
     format = "iceberg"
     can_forget = True
+    can_go_back = True
     points = (*WITHIN, FILE)
 
     def __init__(self, site: Site) -> None:
@@ -103,10 +105,20 @@ class IcebergLake(Lake):
     def forget(self, name: str, keep: int) -> None:
         """See :meth:`Lake.forget`."""
         table = self._filled(name)
-        old = [snapshot.snapshot_id for snapshot in table.snapshots()[:-keep]]
-        named = {reference.snapshot_id for reference in table.metadata.refs.values()}
-        if chosen := [snapshot for snapshot in old if snapshot not in named]:
-            table.maintenance.expire_snapshots().by_ids(chosen).commit()
+        kept: list[int] = []
+        snapshot = table.current_snapshot()
+        while snapshot is not None and len(kept) < keep:
+            kept.append(snapshot.snapshot_id)
+            snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+        since = min((one.sequence_number or 0 for one in table.snapshots() if one.snapshot_id in kept), default=0)
+        if chosen := [one.snapshot_id for one in table.snapshots() if (one.sequence_number or 0) < since]:
+            table.maintenance.expire_snapshots().by_ids(chosen).commit()  # by age: what others went back behind may stay
+
+    def go_back(self, name: str, snapshot: str) -> None:
+        """See :meth:`Lake.go_back`."""
+        table = self._filled(name)
+        with _at_latest(table), patch.object(update, "datetime_to_millis", lambda _: int(time.time() * 1000)):
+            table.manage_snapshots().set_current_snapshot(int(snapshot)).commit()
 
     def close(self) -> None:
         """See :meth:`Lake.close`."""
