@@ -74,9 +74,20 @@ class _Version(argparse.Action):
 
 
 def _log_to_stderr(*, debug: bool) -> None:
-    handler = logging.StreamHandler()
+    handler = _ToStderr()
     handler.setFormatter(_Full("%(message)s") if debug else _OneLine("%(message)s"))
     logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+
+
+class _ToStderr(logging.Handler):
+    """Writes records on what is stderr at that time: while a terminal shows progress, they come above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See :meth:`logging.Handler.emit`."""
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:  # as every handler of logging: a record that cannot be written ends no command
+            self.handleError(record)
 
 
 class _Full(logging.Formatter):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -39,7 +40,8 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
     One broken definition must not keep anybody from looking after the other tables.
     """
-    defined, mistakes = project_of(arguments).load()
+    with progress_of(arguments).step("Reading the definitions"):
+        defined, mistakes = project_of(arguments).load()
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes

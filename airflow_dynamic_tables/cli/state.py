@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import find_definitions
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
-def workspace_of(arguments: Namespace) -> Workspace:
-    """Ledger and catalogs, to be used as a context manager."""
+@contextmanager
+def workspace_of(arguments: Namespace, doing: str = "Asking catalogs and ledger") -> Iterator[Workspace]:
+    """Ledger and catalogs for the body, which prints nothing on stdout.
+
+    :param doing: what a terminal shows meanwhile.
+    """
+    with progress_of(arguments).step(doing), quiet_workspace_of(arguments) as workspace:
+        yield workspace
+
+
+def quiet_workspace_of(arguments: Namespace) -> Workspace:
+    """Ledger and catalogs, to be used as a context manager, for what prints or asks meanwhile."""
     return open_workspace(settings_of(arguments))
 
 

@@ -27,7 +27,7 @@ def apply(arguments: Namespace) -> int:
     """Carry out every difference, parents before children, and print what became of it."""
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Deploying the definitions") as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
 
         def refresh(table: DynamicTable) -> Version | Skipped:

@@ -29,7 +29,8 @@ def suspend_table(arguments: Namespace) -> int:
     """Stop refreshing a table, and print its state before and now."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        _print(suspend(workspace, name, arguments.reason), arguments.output)
+        change = suspend(workspace, name, arguments.reason)
+    _print(change, arguments.output)
     return OK
 
 
@@ -37,7 +38,8 @@ def resume_table(arguments: Namespace) -> int:
     """Let a suspended table be refreshed again, and print what it was before and is now."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        _print(resume(workspace, name), arguments.output)
+        change = resume(workspace, name)
+    _print(change, arguments.output)
     return OK
 
 

@@ -20,7 +20,7 @@ def plan(arguments: Namespace) -> int:
 
 
 def _warn(arguments: Namespace, tables: Sequence[DynamicTable]) -> None:
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
         found = differences(workspace, Definitions({table.identifier: table for table in tables}), tables)
     for one, table in zip(found, tables, strict=True):
         if told := _obstacle(one):

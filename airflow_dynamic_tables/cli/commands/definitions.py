@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
@@ -28,7 +29,8 @@ def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     project = project_of(arguments)
     try:
-        defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
+        with progress_of(arguments).step("Checking the definitions and their queries"):
+            defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:
         print(error)
         return FAILED

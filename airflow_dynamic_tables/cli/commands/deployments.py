@@ -29,7 +29,7 @@ def diff(arguments: Namespace) -> int:
     """Print how each table differs, those that nobody declares any more among them."""
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
     show(found, arguments.output)
     is_wrong = not (sound or arguments.tables) or any(one.claimed or one.change is Change.UNKNOWN for one in found)

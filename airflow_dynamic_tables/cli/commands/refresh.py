@@ -18,7 +18,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.progress import Progress
+from airflow_dynamic_tables.cli.progress import lines_of_spark, progress_of
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
@@ -121,8 +121,9 @@ def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSe
         raise ConfigurationError(f"--partition: {error}.") from error
 
 
-def spark_runner(settings: SparkSettings, arguments: Namespace, on_line: Callable[[str], None]) -> Runner:
+def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
     """What runs the job: what was asked for, else the Spark server of this machine if there is one, else spark-submit."""
+    on_line = lines_of_spark(arguments)
     if address := _spark_address(arguments.master):
         return runner_for(settings, address, on_line)
     installation = settings_of(arguments).database_url
@@ -154,7 +155,7 @@ def _spark_address(master: str | None) -> str | None:
 
 
 def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace) -> Version | Skipped:
-    """Run a refresh by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+    """Run a refresh by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
 
     :raises DynamicTableError: when it fails.
     """
@@ -168,27 +169,26 @@ def with_spark(
     arguments: Namespace,
     work: _Work[_T],
 ) -> _T:
-    """Do what takes a job by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+    """Do what takes a job by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
 
     :param table: what is worked on.
     :param work: is given what runs the job of a plan, and what to call when the stage was taken away.
     :raises DynamicTableError: when it fails.
     """
     lost = Event()
-    with Progress() as progress, stopped_like_ctrl_c():
-        # Spark's log is for --debug; when the job fails, its last words are in the error.
-        runner = spark_runner(settings, arguments, progress.line if arguments.debug else lambda _line: None)
+    progress = progress_of(arguments)
+    with progress.step(f"Planning {table}"), stopped_like_ctrl_c():
+        runner = spark_runner(settings, arguments)
 
         def spark(plan: RefreshPlan) -> None:
-            progress.step("spark")
-            runner.run(plan, job_environment(workspace, plan))
-            progress.step("commit")
+            with progress.step("Starting Spark"):
+                runner.run(plan, job_environment(workspace, plan))
+            progress.say(f"Committing {table}")
 
         def stop() -> None:
             lost.set()
             interrupt_main()
 
-        progress.step("begin")
         try:
             return work(spark, stop)
         except KeyboardInterrupt:

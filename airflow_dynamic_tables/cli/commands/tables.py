@@ -51,7 +51,7 @@ _SOURCES = ("source", "version", "partitions", "last_partition", "moved")
 def list_tables(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
     defined, sound = definitions(arguments)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Reading the tables") as workspace:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
     if arguments.output == "table":
         some = [name for name in _IF_ANY if any(getattr(table, name) for table in listed.tables)]
@@ -153,7 +153,7 @@ def create_tables(arguments: Namespace) -> int:
     """Register the named tables, or all, and print what became of each."""
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Registering the tables") as workspace:
         done = [{"identifier": str(table.identifier), "registration": register(workspace, table)} for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
@@ -171,7 +171,7 @@ def adopt_table(arguments: Namespace) -> int:
 
 def gc(arguments: Namespace) -> int:
     """Settle what died, and print the tokens of the stages and what became of them."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Cleaning up") as workspace:
         report = sweep(workspace)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
@@ -180,17 +180,23 @@ def gc(arguments: Namespace) -> int:
 def compact_table(arguments: Namespace) -> int:
     """Make few files of many small ones, and print what each partition had and has."""
     name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
+    if arguments.dry_run:
+        return _count_files(arguments, name)
+    with workspace_of(arguments, f"Compacting {name}") as workspace:
         before = count_files(workspace, name)
-        if arguments.dry_run:
-            output.listing([{**output.items(one), "partition": describe(one.partition)} for one in before], arguments.output)
-            return OK
         done = compact(workspace, name)
         after = {describe(one.partition): one for one in count_files(workspace, name)}
     for why in done.left:
         print(why, file=sys.stderr)
     output.listing([_compacted(one, after.get(describe(one.partition))) for one in before], arguments.output)
     return FAILED if any(one.is_due for one in after.values()) else OK
+
+
+def _count_files(arguments: Namespace, name: TableIdentifier) -> int:
+    with workspace_of(arguments) as workspace:
+        counted = count_files(workspace, name)
+    output.listing([{**output.items(one), "partition": describe(one.partition)} for one in counted], arguments.output)
+    return OK
 
 
 def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str, object]:
@@ -202,7 +208,7 @@ def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str
 
 def publish_stage(arguments: Namespace) -> int:
     """Commit a stage that is in quarantine and print its version."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, f"Publishing stage {arguments.token}") as workspace:
         version = publish(workspace, arguments.token)
         refresh = recorded_refresh(workspace, version)
     output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
@@ -222,7 +228,7 @@ def rollback_table(arguments: Namespace) -> int:
     token = str(uuid4())
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, f"Rolling {name} back") as workspace:
         version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner, arguments.with_columns))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
     return OK
@@ -230,7 +236,7 @@ def rollback_table(arguments: Namespace) -> int:
 
 def upgrade_databases(arguments: Namespace) -> int:
     """Bring the databases of ledger and catalogs to this release's schema."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Migrating the databases") as workspace:
         upgrade(workspace)
     print("Ledger and catalogs are up to date.", file=sys.stderr)
     return OK

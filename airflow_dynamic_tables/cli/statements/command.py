@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.running import execute as execute_command
 from airflow_dynamic_tables.cli.statements.answers import print_answer, told
@@ -33,7 +34,7 @@ def sql(arguments: Namespace) -> int:
     try:
         script = read_script(text, path)
         with session_of(arguments) as session:
-            for outcome in execute(session, script):
+            for outcome in progress_of(arguments).each(execute(session, script), "Running the statement"):
                 done.append(outcome)
                 if arguments.output == "table":
                     print(end="\n" if len(done) > 1 else "")
