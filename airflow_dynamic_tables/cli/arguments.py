@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`."""
+    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`.
+
+    ``is_daily`` puts it into the first of the two sections of the help.
+    """
 
     name: str
     help: str
     function: str
     arguments: tuple[Argument, ...]
     description: str
+    is_daily: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,15 @@ class Group:
     name: str
     help: str
     commands: tuple[Command, ...]
+
+
+def sections(commands: Iterable[Command | Group]) -> dict[str, list[Command | Group]]:
+    """The commands as the help lists them, by the titles of its sections."""
+    titles: dict[str, list[Command | Group]] = {"every day": [], "all others": []}
+    for command in commands:
+        is_daily = isinstance(command, Command) and command.is_daily
+        titles["every day" if is_daily else "all others"].append(command)
+    return titles
 
 
 DEFINITIONS = Argument(

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.cli.arguments import (
     Argument,
     Command,
     Group,
+    sections,
 )
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
 from airflow_dynamic_tables.cli.command_groups.changing import CHANGING_COMMANDS
@@ -34,14 +35,35 @@ SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refr
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
-COMMANDS: tuple[Command | Group, ...] = (
+_ALL: tuple[Command | Group, ...] = (
     *DEFINITION_COMMANDS,
+    *DEPLOYMENT_COMMANDS,
+    Command(
+        "refresh",
+        "run one refresh now, without Airflow",
+        f"{_PACKAGE}.refresh.refresh",
+        (
+            TABLE,
+            SCHEDULE_TIME,
+            PARTITION,
+            Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            FORCE,
+            *AS_SOMEBODY_ELSE,
+            MASTER,
+            *STATE,
+            OUTPUT,
+        ),
+        "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
+        "or a failure leaves the last version as it is.",
+        is_daily=True,
+    ),
     Command(
         "list",
         "list dynamic tables: version, freshness, last refresh",
         f"{_PACKAGE}.tables.list_tables",
         (*STATE, OUTPUT),
         "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
+        is_daily=True,
     ),
     Command(
         "show",
@@ -68,6 +90,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         ),
         "Show one dynamic table as its catalog has it, with the latest of its kept versions and of its refreshes and, if asked, "
         "the first rows of any kept version.",
+        is_daily=True,
     ),
     Command(
         "history",
@@ -75,25 +98,7 @@ COMMANDS: tuple[Command | Group, ...] = (
         f"{_PACKAGE}.tables.history",
         (ONE_TABLE, LIMIT, *STATE, OUTPUT),
         "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
-    ),
-    *DEPLOYMENT_COMMANDS,
-    Command(
-        "refresh",
-        "run one refresh now, without Airflow",
-        f"{_PACKAGE}.refresh.refresh",
-        (
-            TABLE,
-            SCHEDULE_TIME,
-            PARTITION,
-            Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
-            FORCE,
-            *AS_SOMEBODY_ELSE,
-            MASTER,
-            *STATE,
-            OUTPUT,
-        ),
-        "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
-        "or a failure leaves the last version as it is.",
+        is_daily=True,
     ),
     *CHANGING_COMMANDS,
     Command(
@@ -173,3 +178,6 @@ COMMANDS: tuple[Command | Group, ...] = (
         ),
     ),
 )
+
+COMMANDS: tuple[Command | Group, ...] = tuple(command for section in sections(_ALL).values() for command in section)
+"""All commands, in the order of the help."""

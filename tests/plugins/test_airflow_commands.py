@@ -50,6 +50,8 @@ def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytes
     ours = capsys.readouterr().out
     names = [command.name for command in COMMANDS]
     assert _commands_of(airflows, names) == _commands_of(ours, names) == names
+    assert "every day: init, validate, test, plan, diff, apply, refresh, list, show, " in " ".join(airflows.split())
+    assert "all others: schema, export, create, " in " ".join(airflows.split())
 
 
 def _commands_of(text: str, names: list[str]) -> list[str]:

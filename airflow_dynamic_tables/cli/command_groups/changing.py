@@ -52,6 +52,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
         ),
         "Let no refresh of a table begin any more, by schedule, by hand or all the time; one that runs goes on to its end. "
         "Versions, history and readers stay. Five scheduled refreshes that fail in a row do the same.",
+        is_daily=True,
     ),
     Command(
         "resume",
@@ -59,6 +60,7 @@ CHANGING_COMMANDS: tuple[Command, ...] = (
         f"{_PACKAGE}.resume_table",
         (TABLE, *STATE, OUTPUT),
         "Let a suspended table be refreshed again, by the next run of its DAG. Failures before that count no more.",
+        is_daily=True,
     ),
     Command(
         "rename",

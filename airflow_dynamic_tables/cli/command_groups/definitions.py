@@ -27,6 +27,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         (INTO, DEBUG),
         "Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week "
         "of data that ends yesterday. Prints what to type next. When one of its files exists already, it writes nothing.",
+        is_daily=True,
     ),
     Command(
         "validate",
@@ -36,6 +37,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
         "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. Where PySpark and Java are "
         "installed, Spark's own parser says what is SQL; queries it has seen before are not parsed again.",
+        is_daily=True,
     ),
     Command(
         "test",
@@ -50,6 +52,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         ),
         "Run the tests that stand beside the definitions, all in one Spark: every query over rows that its tests give; "
         "nothing real is read or written. Prints the rows that are missing, extra or changed; exits with 1 unless all pass.",
+        is_daily=True,
     ),
     Command(
         "plan",
@@ -69,6 +72,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
         "Without --compare it needs no catalog; in any case no Spark and no Airflow. As a table, the statement is shown for "
         "tables that are named.",
+        is_daily=True,
     ),
     Command(
         "schema",

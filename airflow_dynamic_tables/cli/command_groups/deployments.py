@@ -21,6 +21,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
         "nullable columns, the data, or all of it), how its query differs, which columns of which tables read it, and how much "
         "is to be computed again. Tables that nobody declares any more are told, too. Exits with 1 when something is wrong: a "
         "definition, a catalog that does not answer, two deployments that claim one table.",
+        is_daily=True,
     ),
     Command(
         "apply",
@@ -41,6 +42,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
         "Carry out what diff shows. Tables that are unchanged are left alone, and so is whatever refreshes them. New rows are "
         "left to refreshes, unless --refresh makes them; a rebuild is not begun without it. Tables that nobody declares any "
         "more keep their data until drop. Exits with 1 when something was not done.",
+        is_daily=True,
     ),
     Command(
         "export",

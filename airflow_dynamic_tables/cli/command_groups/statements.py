@@ -19,4 +19,5 @@ STATEMENTS_COMMAND = Command(
     "USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. What they declare they write into the "
     "folder of the definitions. Stops at the first that fails, and says which are done; a mistake of grammar anywhere stops "
     "all. Without -f and -e it is a shell on a terminal, and else reads standard input.",
+    is_daily=True,
 )
