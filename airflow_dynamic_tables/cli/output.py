@@ -25,6 +25,9 @@ _WIDE = 100_000
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 """Units of durations and their seconds."""
 
+_LONGEST_TEXT = 160
+"""Characters of an error or a reason that a table with a line for each record shows."""
+
 _SHOWN = 4
 """How many items of a list a table cell shows."""
 
@@ -82,6 +85,11 @@ def record(value: Any, form: str) -> None:
     _print(printed)
 
 
+def shortened(text: str | None) -> str | None:
+    """A sentence for a cell of a table; json and yaml hold all of it."""
+    return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
 def items(value: Any) -> Mapping[Any, Any]:
     """The fields of a dataclass, not converted; a mapping as it is."""
     return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
@@ -132,4 +140,7 @@ def _print(printed: Table) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDE
-    console.print(printed)
+    with console.capture() as capture:
+        console.print(printed)
+    # A table is as wide as its longest line; the blanks that fill the others up are of no use.
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))

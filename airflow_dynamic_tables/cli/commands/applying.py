@@ -74,5 +74,6 @@ def _print(done: list[Applied], form: str) -> None:
         output.listing(done, form)
         return
     some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
-    output.listing([{**output.items(one), "change": one.change.words} for one in some], "table", _SHOWN)
+    shown = [{**output.items(one), "change": one.change.words, "detail": output.shortened(one.detail)} for one in some]
+    output.listing(shown, "table", _SHOWN)
     print(f"{len(done)} tables, {len(done) - len(some)} unchanged.", file=sys.stderr)

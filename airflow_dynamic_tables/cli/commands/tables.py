@@ -125,7 +125,12 @@ def _summed(refresh: Refresh) -> dict[str, object]:
     """A refresh with its steps summed up, and the expectations that were violated."""
     pace = pace_of(refresh)
     violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
-    summed = {"seconds": round(pace.seconds, 1), "rows_per_second": pace.rows_per_second, "expectations": violated}
+    summed = {
+        "error": output.shortened(refresh.error),
+        "seconds": round(pace.seconds, 1),
+        "rows_per_second": pace.rows_per_second,
+        "expectations": violated,
+    }
     return {**output.items(refresh), **summed}
 
 

@@ -24,7 +24,7 @@ from airflow_dynamic_tables.exceptions import ConflictError
 from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
-from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, TimeTable, history, lacking, ranges
+from airflow_dynamic_tables.services.tables.ticks import MOST_PARTITIONS, TimeTable, history, lacking
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,11 @@ def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequ
     reached, partitions = time_table(request.table).batch(fresh, request.schedule_time, MOST_PARTITIONS)
     if reached < request.schedule_time:
         token = str(uuid5(NAMESPACE_URL, f"{request.token}/{reached.isoformat()}"))
-        sentence = f"{begins} {ranges(partitions)}; the ticks from then up to {request.schedule_time.isoformat()} follow"
+        sentence = f"{begins} {partitions.brief}; the ticks from then up to {request.schedule_time.isoformat()} follow"
         return replace(request, token=token, schedule_time=reached, missed=partitions, begins=sentence)
     own = requested_partitions(request)
     missed = PartitionSet.of(spec for spec in partitions if not own.covers(spec))
-    return request if missed.is_empty else replace(request, missed=missed, begins=f"{begins} {ranges(missed)}")
+    return request if missed.is_empty else replace(request, missed=missed, begins=f"{begins} {missed.brief}")
 
 
 def fresh_then(

@@ -24,7 +24,7 @@ from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.ledger.latest import Latest
 from airflow_dynamic_tables.services.tables.freshness import latest_known, stretch
 from airflow_dynamic_tables.services.tables.progress import Pace, SourcePosition, paces_of, positions_of
-from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions, ranges
+from airflow_dynamic_tables.services.tables.ticks import TimeTable, missing_partitions
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _allowed_lag = lru_cache(maxsize=1024)(allowed_lag)
@@ -296,7 +296,7 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bo
         allowed_lag_seconds=int(allowed.total_seconds()) if allowed is not None else None,
         late=lag > allowed if lag is not None and allowed is not None else None,
         missing_partitions=len(missing),
-        missing=ranges(missing) if missing else None,
+        missing=missing.brief if missing else None,
         problem=_problem(content),
         last_refresh=content.last_refresh,
         last_error=content.last_error,
