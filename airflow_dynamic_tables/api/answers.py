@@ -238,7 +238,7 @@ class PlanAnswer(Answer):
             "upstream": ["lake.raw.orders"],
             "statement": "SELECT * FROM (\nSELECT ds FROM raw.orders\n)\nWHERE ds = '2024-01-01'",
             "atomicity": "staged",
-            "unchanged": "left out",
+            "unchanged": "skipped",
         }
     )
 

@@ -90,6 +90,16 @@ def shortened(text: str | None) -> str | None:
     return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 table``, ``2 tables``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def summed(counts: Mapping[str, int]) -> str:
+    """How many there are of each kind: ``2 registered, 1 unchanged``."""
+    return ", ".join(f"{number:,} {words}" for words, number in counts.items()) or "none"
+
+
 def items(value: Any) -> Mapping[Any, Any]:
     """The fields of a dataclass, not converted; a mapping as it is."""
     return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}

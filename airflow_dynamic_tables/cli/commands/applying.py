@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections import Counter
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
@@ -74,6 +75,6 @@ def _print(done: list[Applied], form: str) -> None:
         output.listing(done, form)
         return
     some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
-    shown = [{**output.items(one), "change": one.change.words, "detail": output.shortened(one.detail)} for one in some]
-    output.listing(shown, "table", _SHOWN)
-    print(f"{len(done)} tables, {len(done) - len(some)} unchanged.", file=sys.stderr)
+    output.listing([{**output.items(one), "change": one.change.words} for one in some], "table", _SHOWN)
+    counts = Counter(one.outcome.words for one in done)
+    print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)

@@ -30,5 +30,5 @@ def _warn(arguments: Namespace, tables: Sequence[DynamicTable]) -> None:
 def _obstacle(found: Difference) -> str | None:
     """Why an ordinary refresh would surely be refused."""
     if found.change is Change.UNKNOWN:
-        return f"its table cannot be looked at: {found.reason}"
+        return f"its table cannot be read: {found.reason}"
     return found.reason if found.change is Change.REBUILD else None

@@ -70,9 +70,7 @@ def show(found: Sequence[Difference], form: str) -> None:
         if one.claimed:
             print(one.claimed, file=sys.stderr)
     counts = Counter(one.change.words for one in found)
-    print(
-        f"{len(found)} tables: {', '.join(f'{number} {words}' for words, number in counts.items()) or 'none'}.", file=sys.stderr
-    )
+    print(f"{output.counted(len(found), 'table')}: {output.summed(counts)}.", file=sys.stderr)
 
 
 def _at_a_glance(one: Difference) -> dict[str, Any]:

@@ -43,12 +43,8 @@ def sql(arguments: Namespace) -> int:
         _finish(done, arguments.output)
         if done:
             lines = ", ".join(str(outcome.line) for outcome in done)
-            said = (
-                "1 statement had already run and was kept (line"
-                if len(done) == 1
-                else f"{len(done)} statements had already run and were kept (lines"
-            )
-            print(f"{said} {lines}).", file=sys.stderr)
+            verb, noun = ("was", "line") if len(done) == 1 else ("were", "lines")
+            print(f"{output.counted(len(done), 'statement')} had already run and {verb} kept ({noun} {lines}).", file=sys.stderr)
         if not isinstance(error, DefinitionError):
             raise
         print(told(error, text, path), file=sys.stderr)
