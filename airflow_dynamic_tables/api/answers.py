@@ -68,7 +68,10 @@ class TableGlance(Answer):
     refresh_mode: str
     freshness: str
     freshness_seconds: int | None
-    job_state: str | None = Field(description="INITIALIZING, RUNNING or SUSPENDED; null: its catalog does not have it yet.")
+    job_state: str | None = Field(
+        description="INITIALIZING before the first refresh, RUNNING when refreshes are enabled, whether or not one runs now, or "
+        "SUSPENDED; null: its catalog does not have it yet."
+    )
     suspended_because: str | None = Field(description="Why it is suspended, as far as somebody said.")
     version: int | None
     data_timestamp: datetime | None

@@ -47,6 +47,11 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
     return defined, not mistakes
 
 
+def defined_names(arguments: Namespace) -> list[str]:
+    """The full names of all tables without a mistake; none where there are no definitions."""
+    return [] if find_definitions(arguments) is None else [str(name) for name in project_of(arguments).load()[0].tables]
+
+
 def is_defined(arguments: Namespace, name: TableIdentifier) -> bool | None:
     """Whether the definitions have a table; ``None`` when nobody knows: there are none here, or some have mistakes."""
     if find_definitions(arguments) is None:

@@ -96,6 +96,24 @@ def test_a_table_whose_definition_has_a_mistake_is_not_called_undefined(dynamic_
     assert json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)["status"]["defined"] is None
 
 
+def test_an_empty_list_says_so(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text("dynamic_tables: []\n")
+    listed = dynamic_tables("list")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err == "There are no dynamic tables: none is defined, and the catalogs have none.\n"
+
+
+def test_a_full_name_that_is_mistyped_is_answered_with_what_was_meant(dynamic_tables: Run) -> None:
+    for command in ("show", "suspend", "compact"):
+        mistyped = dynamic_tables(command, "lake.sales.daily_reveneu")
+        assert (mistyped.code, mistyped.out) == (1, "")
+        assert mistyped.err.endswith(" Did you mean 'lake.sales.daily_revenue'?\n")
+        assert "is defined" not in mistyped.err
+    missing = dynamic_tables("show", "lake.sales.daily_revenue")
+    assert "It is defined: its first refresh creates it, and so does: dynamic-tables create lake.sales" in missing.err
+    assert "mean" not in missing.err
+
+
 def test_an_empty_history_says_so(dynamic_tables: Run) -> None:
     ran = dynamic_tables("history", "total")
     assert (ran.code, ran.out, ran.err) == (0, "", "No refresh of lake.sales.total is recorded.\n")

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.commands.changing import REFRESHING
 from airflow_dynamic_tables.cli.project import definitions, identifier, is_defined, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
@@ -58,6 +57,8 @@ def list_tables(arguments: Namespace) -> int:
         output.listing([_at_a_glance(table) for table in listed.tables], "table", (*_LIST, *some))
     else:
         output.listing(listed.tables, arguments.output)
+    if not listed.tables and not listed.problems and sound:
+        print("There are no dynamic tables: none is defined, and the catalogs have none.", file=sys.stderr)
     for name, problem in listed.problems.items():
         print(f"Cannot read {name}: {problem}", file=sys.stderr)
     return OK if sound and not listed.problems else FAILED
@@ -69,7 +70,7 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     state = shown.pop("job_state")
     shown.pop("freshness_seconds")
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
-    return {**shown, "refreshing": REFRESHING[JobState(state)] if state else None, **lags}
+    return {**shown, "refreshing": JobState(state).words if state else None, **lags}
 
 
 def _duration(seconds: int | None) -> timedelta | None:
@@ -80,13 +81,15 @@ def show_table(arguments: Namespace) -> int:
     """Print one dynamic table in full, with its first rows when asked."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
+        now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
+        defined = is_defined(arguments, name)
         try:
-            now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
-            defined = is_defined(arguments, name)
             details = status.show_table(workspace, name, arguments.limit, defined=defined, sources_now=now)
         except TableNotFoundError as error:
-            hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
-            raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
+            if not defined:
+                raise
+            hint = f"It is defined: its first refresh creates it, and so does: dynamic-tables create {name}"
+            raise TableNotFoundError(f"{error} {hint}") from error
         stream = stream_progress(workspace, name)
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
         rows = status.sample(workspace, name, wanted, arguments.version) if wanted else []
@@ -108,7 +111,10 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
 
 def _print_table(details: TableDetails, rows: list[dict[str, object]]) -> None:
     entry = details.table
-    output.record({**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
+    glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
+    # A table that was made once has no schedule, and so nothing of most of this.
+    is_dynamic = isinstance(entry, CatalogDynamicTable)
+    output.record({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)}, "table")
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),

@@ -297,10 +297,11 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, *, defined: bo
         late=lag > allowed if lag is not None and allowed is not None else None,
         missing_partitions=len(missing),
         missing=missing.brief if missing else None,
-        problem=_problem(content),
+        problem=_problem(content) if registered or seen.entry is None else None,
         last_refresh=content.last_refresh,
         last_error=content.last_error,
-        workflow_id=said.workflow_id or seen.identifier.workflow_id,
+        # CREATE TABLE AS makes a table once, and no workflow.
+        workflow_id=said.workflow_id or ("" if seen.entry is not None else seen.identifier.workflow_id),
     )
 
 
