@@ -72,7 +72,7 @@ DATABASE_URL = Argument(
 )
 OUTPUT = Argument(
     ("-o", "--output"),
-    "how to print: table (default), json or yaml; json and yaml hold every field",
+    "output format: table (default), json or yaml; json and yaml have every field",
     {"choices": ("table", "json", "yaml"), "default": "table"},
 )
 SCHEDULE_TIME = Argument(
@@ -92,7 +92,7 @@ PARTITION = Argument(
     "repeated",
     {"metavar": "SPEC", "type": argument_types.partitions, "action": "append", "dest": "partitions"},
 )
-FORCE = Argument(("--force",), "also when the table is suspended; it stays so", {"action": "store_true"})
+FORCE = Argument(("--force",), "refresh a suspended table, too; it stays suspended", {"action": "store_true"})
 MASTER = Argument(
     ("--master",),
     "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
@@ -100,7 +100,7 @@ MASTER = Argument(
     {"metavar": "URL"},
 )
 WITHOUT_SPARK = Argument(
-    ("--without-spark",), "do not start Java for Spark's own parser, also where it is installed", {"action": "store_true"}
+    ("--without-spark",), "do not check queries with Spark's own parser, which starts Java", {"action": "store_true"}
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
@@ -44,10 +45,14 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
+from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
+
+_ROWS = 10
+"""How many rows of the table ``--show`` prints."""
 
 _COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 
@@ -66,13 +71,28 @@ def refresh(arguments: Namespace) -> int:
             refreshed = workspace.ledger.get_refresh(request.token)
         else:
             refreshed = recorded_refresh(workspace, outcome)
-    if refreshed is None:
-        output.record(outcome, arguments.output)
-    elif arguments.output == "table" and isinstance(outcome, Version):
-        output.record({name: output.items(refreshed)[name] for name in _COLUMNS}, "table")
-    elif arguments.output != "table":
-        output.record(refreshed, arguments.output)
+        rows = _first_rows(workspace, request.table.identifier) if arguments.show else None
+    _print(outcome, refreshed, arguments.output, rows)
     return OK
+
+
+def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, Any]]:
+    has_version = workspace.table(table).current() is not None
+    return sample(workspace, table, _ROWS) if has_version else []
+
+
+def _print(outcome: Version | Skipped, refreshed: Refresh | None, form: str, rows: list[dict[str, Any]] | None) -> None:
+    """Print what the ledger has of a refresh, or what is known without it, and the rows that were asked for."""
+    known: Version | Skipped | Refresh = refreshed or outcome
+    if form != "table":
+        output.record(known if rows is None else {**output.items(known), "first_rows": rows}, form)
+    elif isinstance(known, Refresh) and isinstance(outcome, Version):
+        output.record({name: output.items(known)[name] for name in _COLUMNS}, form)
+    elif refreshed is None:
+        output.record(known, form)
+    if form == "table" and rows:
+        print()
+        output.listing(rows, form)
 
 
 @contextmanager
