@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,8 +57,7 @@ def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytes
 
 def _commands_of(text: str, names: list[str]) -> list[str]:
     """The commands that lines of a help begin with."""
-    first_words = (line.split()[0] for line in text.splitlines() if line.startswith("    ") and line.split())
-    return [word for word in first_words if word in names]
+    return [word for word in re.findall(r"^ {4}(\S+)", text, re.MULTILINE) if word in names]
 
 
 def test_a_mistake_in_the_definitions_is_exit_code_1(

@@ -151,7 +151,7 @@ def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
         try:
             runner = LocalServerRunner(settings, installation, on_line)
         except ConfigurationError as error:
-            print(f"By spark-submit, and not on the Spark server of this machine: {error}", file=sys.stderr)
+            print(f"Using spark-submit, not the warm Spark server on this machine: {error}", file=sys.stderr)
         else:
             print("Using the warm Spark server on this machine. To start a separate Spark: --master 'local[*]'", file=sys.stderr)
             return runner
@@ -213,7 +213,7 @@ def with_spark(
             return work(spark, stop)
         except KeyboardInterrupt:
             if lost.is_set():
-                raise ConflictError(f"Somebody else took over the refresh of {table} meanwhile.") from None
+                raise ConflictError(f"Another process took over the refresh of {table}.") from None
             raise
 
 

@@ -14,7 +14,6 @@ from airflow_dynamic_tables.core.refresh.expectations import Action
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
-from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
 from airflow_dynamic_tables.services.stages.leases import COMPACTION, is_abandoned, lease_kept, resume_stage
@@ -150,6 +149,9 @@ def _rows_there(workspace: Workspace, stage: Stage) -> str:
 
 def _rows_waiting(_workspace: Workspace, stage: Stage) -> str:
     """How many rows wait in a stage, and the first of them if a small file has some."""
+    # Only here: Arrow takes half of the time in which a command starts, and none that looks at tables needs it.
+    from airflow_dynamic_tables.formats.data_files import first_rows
+
     planned = read_plan(stage)
     result = read_result(planned)
     counted = f"{result.rows:,} rows are in quarantine"
