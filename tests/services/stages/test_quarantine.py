@@ -34,7 +34,7 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.refresh.upstream import Parent, pending, waited_too_long
-from airflow_dynamic_tables.services.stages import quarantine
+from airflow_dynamic_tables.services.stages import quarantine, question
 from airflow_dynamic_tables.services.stages.quarantine import KEEP_QUARANTINED, publish, reject
 from airflow_dynamic_tables.services.stages.settling import abort
 from airflow_dynamic_tables.services.tables.status import sample
@@ -471,7 +471,7 @@ def test_the_question_says_what_there_is_to_decide(workspace: Workspace, request
         run(workspace, requested("t2", "days", partitions=asked), days_job(**{"d2024-03-01": 1, "d2024-03-03": 0}))
     stage = workspace.ledger.get_stage("t2")
     assert stage is not None
-    text = quarantine.question(workspace, stage).replace("\\", "")
+    text = question.question(workspace, stage).replace("\\", "")
     assert text.splitlines() == [
         "row_count: 1 rows, 70 before (-99%), where each new partition counts as an average one; at least -50% expected",
         "",
@@ -499,13 +499,13 @@ def test_a_question_without_the_stage_s_files_is_asked_all_the_same(
     stage = workspace.ledger.get_stage("t2")
     assert stage is not None
     shutil.rmtree(stage.location.removeprefix("file://"))
-    text = quarantine.question(workspace, stage)
+    text = question.question(workspace, stage)
     assert "It replaces the whole table." in text.replace("\\", "")
     assert "has 10 rows" in text
     assert "Stage t2 of lake.sales.numbers cannot be described completely" in caplog.text
 
 
 def test_rows_in_a_question_are_text_and_no_markdown() -> None:
-    assert quarantine._cell("[x](https://example.org) | <b>\n*y*") == (r"\[x\]\(https\:\/\/example\.org\) \| \<b\> \*y\*")
-    assert quarantine._cell("a" * 500) == "a" * 59 + "…"
-    assert quarantine._cell(None) == "null"
+    assert question._cell("[x](https://example.org) | <b>\n*y*") == (r"\[x\]\(https\:\/\/example\.org\) \| \<b\> \*y\*")
+    assert question._cell("a" * 500) == "a" * 59 + "…"
+    assert question._cell(None) == "null"
