@@ -217,6 +217,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
         settings["access_control"] = {role: list(permissions) for role, permissions in finest.access_control.items()}
     tags = [CONTINUOUS_TAG] if finest.is_continuous else []
     tags += [tag for table in tables for tag in (*_place_tags(table.identifier), *table.tags)]
+    tags += [f"freshness: {table.freshness.text}" for table in tables]  # the only place of Airflow's list for it
     return DAG(
         dag_id=finest.workflow_id,
         start_date=dates["start_date"] or START_DATE,

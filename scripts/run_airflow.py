@@ -103,7 +103,19 @@ def _settings(port: int) -> dict[str, str]:
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "NO_PROXY": "127.0.0.1,localhost",
+        "AIRFLOW_CONN_DYNAMIC_TABLES_AIRFLOW": json.dumps(_own_connection(port)),
     }
+
+
+def _own_connection(port: int) -> dict[str, str | int]:
+    """By it ``dynamic-tables suspend`` pauses the DAG of a table, and ``resume`` unpauses it."""
+    login = {"login": "admin", "password": _password()}
+    return {"conn_type": "http", "host": "http://127.0.0.1", "port": port, **login}
+
+
+def _password() -> str:
+    password: str = json.loads(_passwords_file().read_text())["admin"]
+    return password
 
 
 def _passwords_file() -> Path:
@@ -181,8 +193,7 @@ def _until_up(port: int, processes: dict[str, subprocess.Popen[bytes]]) -> None:
 
 
 def _say_where(port: int) -> None:
-    password = json.loads(PASSWORDS.read_text())["admin"]
-    console.print(f"\nAirflow is at [bold]http://127.0.0.1:{port}[/], user [bold]admin[/], password [bold]{password}[/]")
+    console.print(f"\nAirflow is at [bold]http://127.0.0.1:{port}[/], user [bold]admin[/], password [bold]{_password()}[/]")
     console.print("Unpause all DAGs, and each runs for its last tick, children after their parents.")
     line = f". {shlex.quote(str(SHELL_FILE))}"
     console.print(f"In another shell, this line first, then airflow commands work (airflow backfill create ...): [bold]{line}[/]")

@@ -484,7 +484,7 @@ def test_a_table_of_another_scheduler_has_no_dag(folder: Path, caplog: pytest.Lo
 
 def test_tags_and_documentation(folder: Path) -> None:
     dags = load(folder)
-    assert dags[DAILY].tags == {"dynamic-table", "lake", "lake.sales", "finance"}
+    assert dags[DAILY].tags == {"dynamic-table", "lake", "lake.sales", "finance", "freshness: 1 day"}
     assert dags[DAILY].dag_display_name == "lake.sales.daily"
     text = dags[DAILY].doc_md
     for expected in (
@@ -603,7 +603,7 @@ def test_places_with_names_longer_than_a_tag_have_no_tag(folder: Path) -> None:
     text = TABLES.replace("database: sales", f"database: {'s' * 96}")
     (folder / "tables.yaml").write_text(text)
     (dag,) = (dag for dag_id, dag in load(folder).items() if dag_id.endswith("totals"))
-    assert dag.tags == {"dynamic-table", "lake"}
+    assert dag.tags == {"dynamic-table", "lake", "freshness: 1 hour"}
 
 
 def test_a_broken_file_hides_no_other_table(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -728,7 +728,7 @@ def test_tables_share_a_dag(grouped: Path) -> None:
     assert dag.get_task("lake.sales.totals").trigger_rule == "none_failed"
     assert (dag.get_task("lake.sales.daily").pool, dag.get_task("lake.sales.totals").pool) == ("spark", "default_pool")
     assert (dag.dag_display_name, dag.max_active_runs, dag.catchup) == ("sales", 1, False)
-    assert dag.tags == {"dynamic-table", "lake", "lake.sales", "lake.crm", "sums"}
+    assert dag.tags == {"dynamic-table", "lake", "lake.sales", "lake.crm", "sums", "freshness: 1 day", "freshness: 1 hour"}
     assert serialized(dag)["timetable"]["__var"]["expressions"] == ["0 0 * * *", "0 * * * *"], "the ticks of all"
     assert dag.params.dump() == {
         "tables": None,

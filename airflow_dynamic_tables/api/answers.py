@@ -81,7 +81,10 @@ class TableGlance(Answer):
     refresh_mode: str
     freshness: str
     freshness_seconds: int | None
-    job_state: str | None = Field(description="INITIALIZING, RUNNING or SUSPENDED; null: its catalog does not have it yet.")
+    job_state: str | None = Field(
+        description="INITIALIZING before the first refresh, RUNNING when refreshes are enabled, whether or not one runs now, or "
+        "SUSPENDED; null: its catalog does not have it yet."
+    )
     suspended_because: str | None = Field(description="Why it is suspended, as far as somebody said.")
     version: int | None
     data_timestamp: datetime | None
@@ -258,7 +261,7 @@ class PlanAnswer(Answer):
             "upstream": ["lake.raw.orders"],
             "statement": "SELECT * FROM (\nSELECT ds FROM raw.orders\n)\nWHERE ds = '2024-01-01'",
             "atomicity": "staged",
-            "unchanged": "left out",
+            "unchanged": "skipped",
             "catchUp": [{"ds": "2023-12-31"}],
             "catchUpReason": "it makes up for ds=2023-12-31",
         }

@@ -51,6 +51,11 @@ class JobState(StrEnum):
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
 
+    @property
+    def words(self) -> str:
+        """As a person reads it: nobody takes it for a refresh that runs."""
+        return {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}[self.value]
+
 
 _SUSPENDED_BECAUSE = "suspendedBecause"
 """Key of the detail of a suspended table."""

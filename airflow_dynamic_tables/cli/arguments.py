@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`."""
+    """One command; ``function`` is the dotted path of what it calls, see :func:`~airflow_dynamic_tables.cli.running.execute`.
+
+    ``is_daily`` puts it into the first of the two sections of the help.
+    """
 
     name: str
     help: str
     function: str
     arguments: tuple[Argument, ...]
     description: str
+    is_daily: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,15 @@ class Group:
     name: str
     help: str
     commands: tuple[Command, ...]
+
+
+def sections(commands: Iterable[Command | Group]) -> dict[str, list[Command | Group]]:
+    """The commands as the help lists them, by the titles of its sections."""
+    titles: dict[str, list[Command | Group]] = {"every day": [], "all others": []}
+    for command in commands:
+        is_daily = isinstance(command, Command) and command.is_daily
+        titles["every day" if is_daily else "all others"].append(command)
+    return titles
 
 
 DEFINITIONS = Argument(
@@ -59,7 +72,7 @@ DATABASE_URL = Argument(
 )
 OUTPUT = Argument(
     ("-o", "--output"),
-    "how to print: table (default), json or yaml; json and yaml hold every field",
+    "output format: table (default), json or yaml; json and yaml have every field",
     {"choices": ("table", "json", "yaml"), "default": "table"},
 )
 SCHEDULE_TIME = Argument(
@@ -79,7 +92,7 @@ PARTITION = Argument(
     "repeated",
     {"metavar": "SPEC", "type": argument_types.partitions, "action": "append", "dest": "partitions"},
 )
-FORCE = Argument(("--force",), "also when the table is suspended; it stays so", {"action": "store_true"})
+FORCE = Argument(("--force",), "refresh a suspended table, too; it stays suspended", {"action": "store_true"})
 MASTER = Argument(
     ("--master",),
     "Spark master, or sc://host:port of a Spark Connect server (default: SPARK_REMOTE, else the server of "
@@ -87,7 +100,7 @@ MASTER = Argument(
     {"metavar": "URL"},
 )
 WITHOUT_SPARK = Argument(
-    ("--without-spark",), "do not start Java for Spark's own parser, also where it is installed", {"action": "store_true"}
+    ("--without-spark",), "do not check queries with Spark's own parser, which starts Java", {"action": "store_true"}
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

@@ -13,15 +13,15 @@ _DATABASE = Argument(
     ("database",), "a database: catalog.database or database (default: the default one)", {"metavar": "DATABASE", "nargs": "?"}
 )
 _NAME = Argument(
-    ("name",), "its name: shorter names than the full one are of the default catalog and database", {"metavar": "NAME"}
+    ("name",), "its name; a shorter name than the full one is in the default catalog and database", {"metavar": "NAME"}
 )
-_COMMENT = Argument(("--comment",), "what it is, for readers", {"metavar": "TEXT"})
+_COMMENT = Argument(("--comment",), "its description", {"metavar": "TEXT"})
 _PROPERTY = Argument(
     ("--property",),
     "a property; may be repeated",
     {"metavar": "KEY=VALUE", "type": argument_types.key_value, "action": "append", "dest": "properties"},
 )
-_REPLACE = Argument(("--replace",), "put it in the place of one that has the name already", {"action": "store_true"})
+_REPLACE = Argument(("--replace",), "replace an existing one of this name", {"action": "store_true"})
 _IF_EXISTS = Argument(("--if-exists",), "do nothing when it is missing", {"action": "store_true"})
 _IF_NOT_EXISTS = Argument(("--if-not-exists",), "do nothing when the name is taken", {"action": "store_true"})
 
@@ -46,7 +46,7 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
         "list the tables, dynamic tables and views of a database",
         f"{_MODULE}.list_tables",
         (_DATABASE, *_COMMON),
-        "List everything in a database that can be read as a table, whoever made it.",
+        "List everything in a database that can be read as a table, of any engine.",
     ),
     Command(
         "views", "list the views of a database", f"{_MODULE}.list_views", (_DATABASE, *_COMMON), "List the views of a database."
@@ -75,17 +75,17 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "describe",
-        "show everything about a table, view, function or database",
+        "show a table, view, function or database in full",
         f"{_MODULE}.describe",
         (_NAME, *_COMMON),
-        "Show the table, dynamic table, view, function or database of that name, the first that there is, with its statistics.",
+        "Show the table, dynamic table, view, function or database of that name, the first that exists, with its statistics.",
     ),
     Command(
         "create-database",
-        "make a database",
+        "create a database",
         f"{_MODULE}.create_database",
         (_NAME, _COMMENT, _PROPERTY, _IF_NOT_EXISTS, *_COMMON),
-        "Make a database in a catalog.",
+        "Create a database in a catalog.",
     ),
     Command(
         "drop-database",
@@ -101,7 +101,7 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "create-view",
-        "make a view that definitions can read",
+        "create a view that definitions can read",
         f"{_MODULE}.create_view",
         (
             _NAME,
@@ -111,13 +111,13 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
             _REPLACE,
             *_COMMON,
         ),
-        "Make a view. Short names in its query mean tables and functions of the view's own database. Definitions read it as a "
+        "Create a view. Short names in its query mean tables and functions of the view's own database. Definitions read it as a "
         "source of format 'view'.",
     ),
     Command("drop-view", "drop a view", f"{_MODULE}.drop_view", (_NAME, _IF_EXISTS, *_COMMON), "Drop a view, and nothing else."),
     Command(
         "create-function",
-        "make a function that queries can call",
+        "create a function that queries can call",
         f"{_MODULE}.create_function",
         (
             _NAME,
@@ -134,7 +134,7 @@ CATALOG_COMMANDS: tuple[Command, ...] = (
             _REPLACE,
             *_COMMON,
         ),
-        "Make a function. A refresh whose query calls it registers it in its Spark session.",
+        "Create a function. A refresh whose query calls it registers it in its Spark session.",
     ),
     Command(
         "drop-function",

@@ -21,6 +21,7 @@ from airflow_dynamic_tables.cli.arguments import (
     Argument,
     Command,
     Group,
+    sections,
 )
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
 from airflow_dynamic_tables.cli.command_groups.changing import CHANGING_COMMANDS
@@ -34,48 +35,8 @@ SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refr
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
-COMMANDS: tuple[Command | Group, ...] = (
+_ALL: tuple[Command | Group, ...] = (
     *DEFINITION_COMMANDS,
-    Command(
-        "list",
-        "list dynamic tables: version, freshness, last refresh",
-        f"{_PACKAGE}.tables.list_tables",
-        (*STATE, OUTPUT),
-        "List the defined dynamic tables, and those that their catalogs still hold but nobody defines any more.",
-    ),
-    Command(
-        "show",
-        "show one dynamic table: columns, versions, refreshes, rows",
-        f"{_PACKAGE}.tables.show_table",
-        (
-            TABLE,
-            Argument(
-                ("--rows",), "also print that many of its rows", {"type": argument_types.positive, "default": 0, "metavar": "N"}
-            ),
-            Argument(
-                ("--version",),
-                "print rows as that version has them (default: the current one; 20 rows without --rows)",
-                {"type": argument_types.positive, "metavar": "N"},
-            ),
-            Argument(
-                ("--check-sources",),
-                "also look whether its sources have moved since the current version read them",
-                {"action": "store_true"},
-            ),
-            LIMIT,
-            *STATE,
-            OUTPUT,
-        ),
-        "Show one dynamic table as its catalog has it, with the latest of its kept versions and of its refreshes and, if asked, "
-        "the first rows of any kept version.",
-    ),
-    Command(
-        "history",
-        "list the latest refreshes and rollbacks, newest first",
-        f"{_PACKAGE}.tables.history",
-        (ONE_TABLE, LIMIT, *STATE, OUTPUT),
-        "List the latest refreshes: what was done and why, how it ended, rows, bytes and seconds of each step.",
-    ),
     *DEPLOYMENT_COMMANDS,
     Command(
         "refresh",
@@ -85,22 +46,65 @@ COMMANDS: tuple[Command | Group, ...] = (
             TABLE,
             SCHEDULE_TIME,
             PARTITION,
-            Argument(("--full-refresh",), "replace the whole table, whatever its partitions", {"action": "store_true"}),
+            Argument(("--full-refresh",), "replace the complete table, whatever its partitions", {"action": "store_true"}),
             Argument(
                 ("--downstream",),
                 "then also refresh every table that reads it, directly or not, each once",
                 {"action": "store_true"},
             ),
             FORCE,
+            Argument(("--show",), "also print the first rows of the table, ten at most", {"action": "store_true"}),
             *AS_SOMEBODY_ELSE,
             MASTER,
             *STATE,
             OUTPUT,
         ),
-        "Run one refresh with spark-submit and commit it. Nothing is visible to readers until everything succeeded; Ctrl-C "
-        "or a failure leaves the last version as it is. With --downstream the tables that read it follow, parents first: for the "
+        "Run one refresh with Spark and commit it. Readers see the new version only after everything succeeded. After Ctrl-C or "
+        "a failure they still see the last one. With --downstream the tables that read it follow, parents first: for the "
         "partitions that follow from those that were replaced, or, where their query does not say which, as refresh does it by "
         "itself. The tables below one that fails are left, and the command exits with 1.",
+        is_daily=True,
+    ),
+    Command(
+        "list",
+        "list dynamic tables: version, freshness, last refresh",
+        f"{_PACKAGE}.tables.list_tables",
+        (*STATE, OUTPUT),
+        "List the defined dynamic tables, and those in their catalogs that are no longer defined.",
+        is_daily=True,
+    ),
+    Command(
+        "show",
+        "show one dynamic table: columns, versions, refreshes, rows",
+        f"{_PACKAGE}.tables.show_table",
+        (
+            TABLE,
+            Argument(("--rows",), "also print that many rows", {"type": argument_types.positive, "default": 0, "metavar": "N"}),
+            Argument(
+                ("--version",),
+                "print rows of that version (default: the current one; 20 rows without --rows)",
+                {"type": argument_types.positive, "metavar": "N"},
+            ),
+            Argument(
+                ("--check-sources",),
+                "also check whether its sources changed since the current version read them",
+                {"action": "store_true"},
+            ),
+            LIMIT,
+            *STATE,
+            OUTPUT,
+        ),
+        "Show one dynamic table of a catalog with its latest versions and refreshes and, with --rows or --version, the first "
+        "rows of a version.",
+        is_daily=True,
+    ),
+    Command(
+        "history",
+        "list the latest refreshes and rollbacks, newest first",
+        f"{_PACKAGE}.tables.history",
+        (ONE_TABLE, LIMIT, *STATE, OUTPUT),
+        "List the latest refreshes with action, reason, result, rows, bytes and the seconds of each step.",
+        is_daily=True,
     ),
     *CHANGING_COMMANDS,
     Command(
@@ -125,41 +129,44 @@ COMMANDS: tuple[Command | Group, ...] = (
     ),
     Command(
         "publish",
-        "commit what is in quarantine",
+        "commit a refresh that is in quarantine",
         f"{_PACKAGE}.tables.publish_stage",
         (TOKEN, *STATE, OUTPUT),
-        "Commit a stage that a tripped fuse put into quarantine. Everything else is checked again; refused when newer data of "
-        "the same partitions was committed meanwhile.",
+        "Commit a refresh that its row count put into quarantine. Everything else is checked again. Refused if newer data of "
+        "the same partitions has been committed since.",
     ),
     Command(
         "abort",
-        "delete what is in quarantine",
+        "delete a refresh that is in quarantine",
         f"{_PACKAGE}.tables.abort_stage",
         (TOKEN, *STATE),
-        "Delete a stage that a tripped fuse put into quarantine. The table stays as it is.",
+        "Delete a refresh that its row count put into quarantine. The table stays as it is.",
     ),
     Command(
         "compact",
-        "make few files of many small ones",
+        "merge small files of a dynamic table",
         f"{_PACKAGE}.tables.compact_table",
         (
             TABLE,
-            Argument(("--dry-run",), "only say how many files each partition has, and which are due", {"action": "store_true"}),
+            Argument(
+                ("--dry-run",),
+                "only print how many files each partition has, and which partitions are due",
+                {"action": "store_true"},
+            ),
             *STATE,
             OUTPUT,
         ),
-        "Make few files of the small ones of a dynamic table where a partition has too many, as gc does. It is no version: rows, "
-        "history and what reads the table stay as they are. Prints files and bytes of each partition before and after, and what "
-        "stays as it is and why; exits with 1 when something stays that is due. Safe to run at any time.",
+        "Merge small files in each partition that has too many, as gc does. This makes no version: rows and history stay, and "
+        "readers are not affected. Prints files and bytes of each partition before and after, and why a partition was left; "
+        "exits with 1 if one is still due. Safe to run at any time.",
     ),
     Command(
         "gc",
         "clean up after refreshes that died, and expire old versions",
         f"{_PACKAGE}.tables.gc",
         (*STATE, OUTPUT),
-        "Settle every stage whose owner is gone: complete what landed, delete what did not. Forget versions beyond the retention "
-        "of their tables, delete files that nothing refers to, and prune old history. Refreshes that are running are not "
-        "touched. Safe to run at any time.",
+        "Finish or undo each refresh whose process is gone. Expire versions beyond the retention of their tables, delete "
+        "unreferenced files, and prune old history. Running refreshes are not touched. Safe to run at any time.",
     ),
     *CATALOG_COMMANDS,
     *SERVING_COMMANDS,
@@ -171,12 +178,15 @@ COMMANDS: tuple[Command | Group, ...] = (
         (
             Command(
                 "upgrade",
-                "create the tables of the databases or bring them up to date",
+                "create the tables of the databases, or migrate them to this release",
                 f"{_PACKAGE}.tables.upgrade_databases",
                 STATE,
-                "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. The embedded "
-                "default does it by itself; run this once per release for PostgreSQL.",
+                "Create the tables of the ledger and of the `sql` catalogs, or migrate them to this release. SQLite is migrated "
+                "automatically; run this once per release for PostgreSQL.",
             ),
         ),
     ),
 )
+
+COMMANDS: tuple[Command | Group, ...] = tuple(command for section in sections(_ALL).values() for command in section)
+"""All commands, in the order of the help."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_dynamic_tables.cli.arguments import Command, Group
+from airflow_dynamic_tables.cli.arguments import Command, Group, sections
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.redaction import without_secrets
+
+if TYPE_CHECKING:
+    _Children = argparse._SubParsersAction[Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,17 +33,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    root = _Parser(prog="dynamic-tables", description=SUMMARY, epilog="dynamic-tables COMMAND --help describes one command.")
+    root = _Parser(
+        prog="dynamic-tables",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description=textwrap.fill(SUMMARY, _width()),
+        epilog="dynamic-tables COMMAND --help describes one command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     root.add_argument("--version", action=_Version, help="print the version and exit")
-    _add(root, COMMANDS)
+    for title, section in sections(COMMANDS).items():
+        root.add_argument_group(title, _listed(section))
+    # The sections list the commands: argparse itself knows one section only.
+    _add(root.add_subparsers(metavar="COMMAND", required=True, prog=root.prog, help=argparse.SUPPRESS), COMMANDS)
     return root
 
 
-def _add(parent: argparse.ArgumentParser, commands: Sequence[Command | Group]) -> None:
-    children = parent.add_subparsers(metavar="COMMAND", required=True, title="commands")
+def _listed(commands: Sequence[Command | Group]) -> str:
+    """A line for each command, or several where the terminal is narrow."""
+    names = max(len(command.name) for command in COMMANDS)
+    return "\n".join(
+        textwrap.fill(f"  {command.name:<{names}}  {command.help}", _width() - 2, subsequent_indent=" " * (names + 4))
+        for command in commands
+    )
+
+
+def _width() -> int:
+    """Columns of a line of help, as argparse has it."""
+    return max(shutil.get_terminal_size().columns - 2, 40)
+
+
+def _add(children: _Children, commands: Sequence[Command | Group]) -> None:
     for command in commands:
         if isinstance(command, Group):
-            _add(children.add_parser(command.name, help=command.help, description=command.help), command.commands)
+            group = children.add_parser(command.name, help=command.help, description=command.help)
+            _add(group.add_subparsers(metavar="COMMAND", required=True, title="commands"), command.commands)
             continue
         child = children.add_parser(command.name, help=command.help, description=command.description)
         for argument in command.arguments:
@@ -74,9 +102,20 @@ class _Version(argparse.Action):
 
 
 def _log_to_stderr(*, debug: bool) -> None:
-    handler = logging.StreamHandler()
+    handler = _ToStderr()
     handler.setFormatter(_Full("%(message)s") if debug else _OneLine("%(message)s"))
     logging.basicConfig(level=logging.INFO if debug else logging.WARNING, handlers=[handler], force=True)
+
+
+class _ToStderr(logging.Handler):
+    """Writes records on what is stderr at that time: while a terminal shows progress, they come above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See :meth:`logging.Handler.emit`."""
+        try:
+            print(self.format(record), file=sys.stderr)
+        except Exception:  # as every handler of logging: a record that cannot be written ends no command
+            self.handleError(record)
 
 
 class _Full(logging.Formatter):

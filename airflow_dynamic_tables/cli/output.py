@@ -30,6 +30,9 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _BETWEEN = "   "
 """What stands between two columns."""
 
+_LONGEST_TEXT = 160
+"""Characters of an error or a reason that a table with a line for each record shows."""
+
 _SHOWN = 4
 """How many items of a list a table cell shows."""
 
@@ -71,16 +74,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     console = _console()
     if sum(widths) + len(_BETWEEN) * (len(widths) - 1) <= console.width and all(map(str.isprintable, chain(*cells))):
         # Nothing has to be wrapped. Rich takes more than a millisecond for a row, and a listing may have thousands.
-        console.print(Text(_padded(columns, widths), style="bold"), soft_wrap=True)
+        console.print(Text(_padded(columns, widths).rstrip(), style="bold"), soft_wrap=True)
         print("─" * cell_len(_padded(columns, widths)))
-        print("\n".join(_padded(row, widths) for row in cells))
+        print("\n".join(_padded(row, widths).rstrip() for row in cells))
         return
     printed = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in columns:
         printed.add_column(name, overflow="fold")
     for row in cells:
         printed.add_row(*map(Text, row))
-    console.print(printed)
+    _print(printed, console)
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -98,7 +101,22 @@ def record(value: Any, form: str) -> None:
     printed.add_column(overflow="fold")
     for name, item in items(value).items():
         printed.add_row(Text(name.replace("_", " "), style="bold"), Text(_cell(item)))
-    _console().print(printed)
+    _print(printed, _console())
+
+
+def shortened(text: str | None) -> str | None:
+    """A sentence for a cell of a table; json and yaml hold all of it."""
+    return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 table``, ``2 tables``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def summed(counts: Mapping[str, int]) -> str:
+    """How many there are of each kind: ``2 registered, 1 unchanged``."""
+    return ", ".join(f"{number:,} {words}" for words, number in counts.items()) or "none"
 
 
 def items(value: Any) -> Mapping[Any, Any]:
@@ -152,3 +170,10 @@ def _console() -> Console:
     if not console.is_terminal:
         console.width = _WIDE
     return console
+
+
+def _print(printed: Table, console: Console) -> None:
+    with console.capture() as capture:
+        console.print(printed)
+    # A table is as wide as its longest line; the blanks that fill the others up are of no use.
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
@@ -39,10 +40,16 @@ def definitions(arguments: Namespace) -> tuple[Definitions, bool]:
 
     One broken definition must not keep anybody from looking after the other tables.
     """
-    defined, mistakes = project_of(arguments).load()
+    with progress_of(arguments).step("Reading the definitions"):
+        defined, mistakes = project_of(arguments).load()
     for mistake in mistakes:
         print(mistake, file=sys.stderr)
     return defined, not mistakes
+
+
+def defined_names(arguments: Namespace) -> list[str]:
+    """The full names of all tables without a mistake; none where there are no definitions."""
+    return [] if find_definitions(arguments) is None else [str(name) for name in project_of(arguments).load()[0].tables]
 
 
 def definitions_if_any(arguments: Namespace) -> tuple[Definitions, bool]:

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from importlib import import_module
 
+from airflow_dynamic_tables.cli.progress import Progress
 from airflow_dynamic_tables.exceptions import DefinitionError, DynamicTableError
 from airflow_dynamic_tables.redaction import without_secrets
 
@@ -21,8 +22,11 @@ def execute(function: str, arguments: Namespace) -> int:
     :return: 0 when all is well, 1 when the definitions or the state are wrong, 130 after Ctrl-C.
     """
     try:
+        arguments.progress = Progress(is_shown=getattr(arguments, "output", "table") == "table")
         module, _, name = function.rpartition(".")
-        code: int = getattr(import_module(module), name)(arguments)
+        with arguments.progress.step("Starting"):
+            command = getattr(import_module(module), name)
+        code: int = command(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:

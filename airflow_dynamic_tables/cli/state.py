@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_dynamic_tables.cli.project import find_definitions
+from airflow_dynamic_tables.cli.progress import progress_of
+from airflow_dynamic_tables.cli.project import defined_names, find_definitions
 from airflow_dynamic_tables.clients.connections import Connections
+from airflow_dynamic_tables.core.mistakes import did_you_mean
+from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 
-def workspace_of(arguments: Namespace) -> Workspace:
-    """Ledger and catalogs, to be used as a context manager.
+@contextmanager
+def workspace_of(arguments: Namespace, doing: str = "Asking catalogs and ledger") -> Iterator[Workspace]:
+    """Ledger and catalogs for the body, which prints nothing on stdout.
+
+    :param doing: what a terminal shows meanwhile.
+    """
+    with progress_of(arguments).step(doing), quiet_workspace_of(arguments) as workspace:
+        try:
+            yield workspace
+        except TableNotFoundError as error:
+            raise TableNotFoundError(f"{error}{_meant(arguments, workspace)}") from error
+
+
+def _meant(arguments: Namespace, workspace: Workspace) -> str:
+    """Which table was meant, where a full name is nearly that of one that is defined or in the same database."""
+    name = getattr(arguments, "table", None)
+    if not isinstance(name, str) or name.count(".") != 2:
+        return ""  # a shorter name is looked up in the definitions, which know what was meant
+    known = set(defined_names(arguments))
+    catalog, database, _ = name.split(".")
+    with suppress(DynamicTableError):
+        known |= {f"{catalog}.{database}.{table}" for table in workspace.readable(catalog).list_tables(database)}
+    hint = "" if name in known else did_you_mean(name, known)
+    return f" Did you mean{hint.partition('did you mean')[2]}" if hint else ""
+
+
+def quiet_workspace_of(arguments: Namespace) -> Workspace:
+    """Ledger and catalogs, to be used as a context manager, for what prints or asks meanwhile.
 
     When Airflow runs the command, that brings ``installed_schedulers``, which know this Airflow without a connection.
     """

@@ -41,7 +41,8 @@ def environment_connections(environ: Mapping[str, str]) -> Connections:
         text = environ.get(name)
         if text is None:
             raise ConfigurationError(
-                f"Airflow connection {conn_id!r} is not known here; set {name}, or run the command as: airflow dynamic-tables ..."
+                f"Airflow connection {conn_id!r} is not set; set {name}, or run the command as "
+                "'airflow dynamic-tables ...', which also finds the connections that Airflow keeps."
             )
         try:
             return _from_json(text) if text.lstrip().startswith("{") else _from_uri(text)

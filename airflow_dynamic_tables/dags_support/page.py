@@ -31,14 +31,15 @@ def describe_table(table: DynamicTable, definitions: Definitions, readers: Reade
     read_by = None if readers is None else ", ".join(_link(name, definitions) for name in readers.get(table.identifier, ()))
     rows = {
         "Freshness": table.freshness.text,
+        # Airflow shows a few lines, and the rest below a fold.
+        "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
+        "Read by": "nothing" if read_by == "" else read_by,
         "Schedule": f"`{table.cron}` in {table.timezone}" if table.cron else "none",
         **({"Refreshed on": f"updates of {_listed(table.on, definitions)}"} if table.on else {}),
         **({"Waits for": ", ".join(f"`{awaited}`" for awaited in table.wait_for)} if table.wait_for else {}),
         "Refresh mode": f"{table.mode.value}: {table.mode_reason}",
         "Format": table.format,
         "Partitioned by": ", ".join(f"`{key}`" for key in table.partition_keys) or "nothing",
-        "Reads": ", ".join(_link(name, definitions) for name in table.upstream) or "nothing",
-        "Read by": "nothing" if read_by == "" else read_by,
         "Defined in": f"`{table.file}`, line {table.line}",
     }
     lines = [f"### {table.identifier}", "", table.comment or "", "", "| | |", "|---|---|"]

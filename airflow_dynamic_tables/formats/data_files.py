@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from airflow_dynamic_tables.clients.files import open_file
-from airflow_dynamic_tables.core.refresh.plan import StagedFile
+from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
 from airflow_dynamic_tables.exceptions import StageRejectedError
@@ -25,6 +25,13 @@ _T = TypeVar("_T")
 
 _UNREADABLE = "(a time before 1677 or after 2262)"
 """What is shown of a column that holds such a time in an ORC file, whose times Arrow reads as nanoseconds of 64 bits."""
+
+
+_SMALL_FILE = 16 * 1024 * 1024
+"""Bytes of a file that may be read for a few rows."""
+
+_FILES = 5
+"""How many of them may be read: a file may have no row."""
 
 
 @dataclass
@@ -133,6 +140,14 @@ def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: 
             table = _read_parquet(stream, wanted) if file_format == "parquet" else _read_orc(stream)
         first += [{**row, **values} for row in plain_rows(table.slice(0, wanted))]
     return first
+
+
+def first_rows(planned: RefreshPlan, result: RefreshResult, rows: int) -> list[dict[str, object]]:
+    """Some rows of a stage, from the smallest of its files if they are small; none when the rows are in the table of a server."""
+    smallest = sorted((file.bytes, file.path) for file in result.files if file.bytes <= _SMALL_FILE)[:_FILES]
+    names = (path.rpartition("/")[0][len(planned.data_location) + 1 :] for _, path in smallest)
+    values: Iterable[Mapping[str, object]] = (({} if planned.keys_in_files else partition_of(name)) for name in names)
+    return read_rows([(path, known) for (_, path), known in zip(smallest, values, strict=True)], planned.file_format, rows)
 
 
 def _read_parquet(stream: Any, rows: int) -> pa.Table:

@@ -17,6 +17,7 @@ from airflow_dynamic_tables.ledger.base import Stage, StageState
 from airflow_dynamic_tables.operators.reporting import ReportsCommits, is_reported, report_commit, skip
 from airflow_dynamic_tables.operators.run_arguments import owner_of
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject, stage_of_owner
+from airflow_dynamic_tables.services.stages.question import question
 from airflow_dynamic_tables.services.stages.settling import reconcile, recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.triggers.quarantine import QuarantineTrigger
@@ -105,16 +106,16 @@ class DecideOperator(ReportsCommits):
             return report_commit(context, self, version, refresh, refresh.schedule_time if refresh else None)
         refresh = workspace.ledger.get_refresh(stage.token)
         if stage.state is StageState.QUARANTINED and not answer:
-            self._ask(context, stage, refresh.error or "" if refresh else "")
+            self.log.info("%s", refresh.error if refresh else "")
+            self._ask(context, stage, question(workspace, stage))
         reason = refresh.error if refresh else "nobody knows why"
         raise AirflowFailException(f"Nothing of {self.table} was published: {reason}")
 
-    def _ask(self, context: Context, stage: Stage, what: str) -> NoReturn:
+    def _ask(self, context: Context, stage: Stage, body: str) -> NoReturn:
         if _ANSWERS_RESUME:
             upsert_hitl_detail(
-                ti_id=context["ti"].id, options=[PUBLISH, ABORT], subject=f"Publish {self.table}?", body=what, params={}
+                ti_id=context["ti"].id, options=[PUBLISH, ABORT], subject=f"Publish {self.table}?", body=body, params={}
             )
-        self.log.info("%s", what)
         file = str(self.catalogs_file) if self.catalogs_file else None
         trigger = QuarantineTrigger(stage.token, self.catalog_conn_id, file, self.poll_interval)
         self.defer(trigger=trigger, method_name=self.resume.__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_dynamic_tables.cli.arguments import Argument, Command, Group
+from airflow_dynamic_tables.cli.arguments import Argument, Command, Group, sections
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 def get_cli_commands() -> list[GroupCommand]:
     """What the provider adds to ``airflow``; called by every ``airflow`` command, so nothing heavy is imported."""
-    return [GroupCommand(name="dynamic-tables", help=SUMMARY, subcommands=_all_converted(COMMANDS))]
+    listed = (f"{title}: {', '.join(command.name for command in section)}" for title, section in sections(COMMANDS).items())
+    description = "\n".join((SUMMARY, *map(textwrap.fill, listed)))
+    return [
+        GroupCommand(name="dynamic-tables", help=SUMMARY, description=description, subcommands=_all_converted(COMMANDS)),
+    ]
 
 
 class _Name(str):

@@ -1,11 +1,11 @@
-"""Notes at runs, which Airflow lets no task write: that nothing was refreshed, as Airflow shows such a run green; and which
-tables have no DAG any more, as nobody declares them.
+"""Notes at runs, which Airflow lets no task write: the versions that a run made; that it made none, as Airflow shows such a run
+green; and which tables have no DAG any more, as nobody declares them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from sqlalchemy.orm import Session
 
-NOTE = "Nothing was refreshed: every refresh was skipped. The last line of its log says why, and so does its XCom `skipped`."
+NOTE = "Nothing to do: all refreshes were skipped. The last line of its log says why, and so does its XCom `skipped`."
 
 _OPERATORS = frozenset({"DynamicTableRefreshOperator", "ContinuousRefreshOperator"})
 """By their names, because the scheduler, which calls this, has no operators."""
@@ -41,10 +41,36 @@ def on_dag_run_success(dag_run: DagRun) -> None:
     refreshes = {task.task_id for task in tasks if task.task_type in _OPERATORS}
     sweeps = {task.task_id for task in tasks if task.task_type == _MAINTENANCE}
     # Only of ours, because this reads from the database.
-    if refreshes and _were_skipped(dag_run, refreshes) and not dag_run.note:
+    if not (refreshes or sweeps) or dag_run.note:
+        return
+    if refreshes and _were_skipped(dag_run, refreshes):
         dag_run.note = NOTE
-    elif sweeps and (tables := _undeclared(session, dag_run, sweeps)) and not dag_run.note:
+    elif refreshes:
+        dag_run.note = version_note(_returned(session, dag_run, refreshes))
+    elif tables := [table for report in _returned(session, dag_run, sweeps).values() for table in report.get("undeclared") or ()]:
         dag_run.note = undeclared_note(tables)
+
+
+def version_note(reports: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What a run says of the versions that it made: a line for each task, without its name when there is one; ``None``: nothing.
+
+    :param reports: what the tasks returned, by their ids.
+    """
+    versions = {task: report for task, report in sorted(reports.items()) if isinstance(report.get("version"), int)}
+    lines = [
+        (f"{task.removesuffix('.refresh')}: " if len(versions) > 1 else "") + _version(report)
+        for task, report in versions.items()
+    ]
+    text = "\n\n".join(lines)
+    return (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…") or None
+
+
+def _version(report: Mapping[str, Any]) -> str:
+    rows, partitions, time = (report.get(name) for name in ("rows", "partitions", "schedule_time"))
+    many = partitions if isinstance(partitions, list) else []
+    place = f" in {many[0]}" if len(many) == 1 else f" in {len(many)} partitions" if many else ""
+    counted = f", {rows:,} row{'' if rows == 1 else 's'}{place}" if isinstance(rows, int) else ""
+    return f"Version {report['version']}{counted}" + (f", for {time}" if time else "")
 
 
 def undeclared_note(tables: Sequence[str]) -> str:
@@ -58,14 +84,15 @@ def undeclared_note(tables: Sequence[str]) -> str:
     return what + (names if len(names) <= room else f"{names[: room - 1]}…")
 
 
-def _undeclared(session: Session, dag_run: DagRun, task_ids: set[str]) -> list[str]:
-    """What the maintenance reported."""
+def _returned(session: Session, dag_run: DagRun, task_ids: set[str]) -> dict[str, dict[str, Any]]:
+    """What tasks returned, by their ids."""
     from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
 
     found = XComModel.get_many(run_id=dag_run.run_id, key=XCOM_RETURN_KEY, task_ids=task_ids, dag_ids=dag_run.dag_id)
-    reports = (XComModel.deserialize_value(row) for row in session.scalars(found))
+    rows: Any = session.scalars(found)
+    reports = {row.task_id: XComModel.deserialize_value(row) for row in rows}
     # A backend of the installation's own may keep them elsewhere: then this has only where.
-    return [table for report in reports if isinstance(report, dict) for table in report.get("undeclared") or ()]
+    return {task: report for task, report in reports.items() if isinstance(report, dict)}
 
 
 def _were_skipped(dag_run: DagRun, task_ids: set[str]) -> bool:

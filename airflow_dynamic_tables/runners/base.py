@@ -41,6 +41,11 @@ class Runner(ABC):
         """Stop the job that runs, if one does; :meth:`run` then raises. May be called from another thread; idempotent."""
 
 
+def tasks_done(finished: int, planned: int) -> str:
+    """The line by which a runner reports how far Spark is."""
+    return f"Spark: {finished} of {planned} tasks are done"
+
+
 def refuse_templates(settings: SparkSettings) -> None:
     """Refuse settings that only a task of Airflow can complete: Spark would take a template for a password.
 

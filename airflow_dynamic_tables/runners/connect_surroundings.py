@@ -13,6 +13,7 @@ from pyspark.sql.connect.shell.progress import StageInfo
 
 from airflow_dynamic_tables.clients.files import list_files, open_file, plain_path, write_text
 from airflow_dynamic_tables.jobs.drivers.connect import Surroundings
+from airflow_dynamic_tables.runners.base import tasks_done
 
 
 class WorkerFiles(Surroundings):
@@ -65,7 +66,7 @@ class Progress:
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = time.monotonic()
-        line = f"Spark: {finished} of {planned} tasks are done"
+        line = tasks_done(finished, planned)
         if known and line != self._told:
             self._told = line
             self._tell(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, Quer
 from airflow_dynamic_tables.core.refresh.plan import JobError, RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError, JobMisfitError
-from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates
+from airflow_dynamic_tables.runners.base import NO_VARIABLES, Runner, refuse_templates, tasks_done
 from airflow_dynamic_tables.runners.environment import spark_environment
 from airflow_dynamic_tables.runners.finding import find_java, find_spark_submit
 from airflow_dynamic_tables.runners.package import application_file, application_zip
@@ -25,6 +26,8 @@ from airflow_dynamic_tables.runners.package import application_file, application
 _LOG_TAIL = 40
 """Lines of Spark's log that an error shows: its last Java stack, and what led to it."""
 
+_BAR = re.compile(r"\[Stage \d+:[=> ]*\((\d+) \+ \d+\) / (\d+)\]")
+"""A stage in Spark's progress bar: how many of its tasks are done, how many run, and how many there are."""
 
 _FLAGS = {
     "deploy_mode": "--deploy-mode",
@@ -62,7 +65,7 @@ def _command(binary: str, job: Sequence[str], settings: SparkSettings, master: s
     py_files = ",".join(filter(None, (str(application_zip()), settings.py_files)))
     return [
         binary,
-        *("--master", master, "--name", "dynamic-tables", "--py-files", py_files),
+        *("--master", master, "--name", "dynamic-tables", "--py-files", py_files, "--conf", "spark.ui.showConsoleProgress=true"),
         *(text for flag, value in options if value is not None for text in (flag, str(value))),
         *(text for key, value in settings.conf.items() for text in ("--conf", f"{key}={value}")),
         *(str(application_file()), *job),
@@ -113,9 +116,13 @@ class SparkSubmitRunner(Runner):
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
         with _started(command, spark_environment(environ)) as self._process:
             try:
-                for line in self._process.stdout or ():
-                    tail.append(line.rstrip("\n"))
-                    self.on_line(tail[-1])
+                for line in map(str.rstrip, self._process.stdout or ()):
+                    stages = _BAR.findall(line)
+                    if stages:
+                        self.on_line(tasks_done(*(sum(map(int, numbers)) for numbers in zip(*stages, strict=True))))
+                    elif line:
+                        tail.append(line)
+                        self.on_line(line)
                 code = self._process.wait()
             except BaseException:
                 _kill(self._process)

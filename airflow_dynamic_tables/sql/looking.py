@@ -71,8 +71,8 @@ def _dynamic_tables(session: Session, statement: Show) -> Answer:
         freshness = table.freshness.text if table else entry.freshness if entry else None
         state = entry.refresh_handler.job_state if entry else None
         where = f"{table.path}:{table.line}" if table else None
-        rows.append((name, mode and mode.value, freshness, state and state.value, where))
-    return Answer(("dynamic table", "refresh mode", "freshness", "state", "declared at"), tuple(rows))
+        rows.append((name, mode and mode.value, freshness, state and state.words, where))
+    return Answer(("dynamic table", "refresh mode", "freshness", "refreshing", "declared at"), tuple(rows))
 
 
 def _within(session: Session, statement: Show) -> str:

@@ -107,7 +107,7 @@ class UpstreamTrigger(BaseTrigger):
         elif is_over:
             self.log.warning("Waiting no longer: %s.", missing)
         else:
-            self.log.info("Waiting until %s at most: %s.", self.deadline, missing)
+            self.log.info("Waiting, at most until %s: %s.", self.deadline, missing)
 
 
 def upstream_to_text(upstream: Iterable[Upstream]) -> list[list[str]]:

@@ -318,8 +318,8 @@ class TestFile:
             (
                 "catalogs: [{name: near, type: memory}, {name: a, conn-id: nobody}]",
                 (
-                    "catalog a: Airflow connection 'nobody' is not known here; set AIRFLOW_CONN_NOBODY, "
-                    "or run the command as: airflow dynamic-tables ..."
+                    "catalog a: Airflow connection 'nobody' is not set; set AIRFLOW_CONN_NOBODY, "
+                    "or run the command as 'airflow dynamic-tables ...', which also finds the connections that Airflow keeps."
                 ),
             ),
         ],

@@ -1,7 +1,14 @@
 """A project folder with definitions and a little data, and ``dynamic_tables(...)`` to run a command in it."""
 
 import logging
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +74,62 @@ def write_orders(project: Path, ds: str, orders: list[tuple[str, int]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     customers, amounts = zip(*orders, strict=True)
     pq.write_table(pa.table({"customer": list(customers), "amount": list(amounts)}), folder / "part.parquet")
+
+
+class Terminal:
+    """A command of its own process whose stderr is a terminal, and whose stdout is a pipe."""
+
+    def __init__(self, process: subprocess.Popen[str], end: int) -> None:
+        self.process = process
+        self._end = end
+        self._seen = ""
+
+    def wait_for(self, pattern: str) -> None:
+        """Read the terminal until it has shown that."""
+        while not re.search(pattern, self._seen):
+            assert self._read(), self._seen
+
+    def ended(self) -> Ran:
+        """Wait for the end of the command; ``err`` is all that the terminal was sent."""
+        while self._read():
+            pass
+        out, _ = self.process.communicate(timeout=60)
+        return Ran(self.process.returncode, out, self._seen)
+
+    def _read(self) -> bool:
+        try:
+            read = os.read(self._end, 4096)
+        except OSError:  # nothing has the terminal open any more
+            return False
+        self._seen += read.decode()
+        return bool(read)
+
+
+@pytest.fixture
+def terminal(project: Path) -> Callable[..., AbstractContextManager[Terminal]]:
+    """Begins a command in the project."""
+
+    @contextmanager
+    def begin(*argv: str) -> Iterator[Terminal]:
+        ours, theirs = pty.openpty()
+        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "150"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "airflow_dynamic_tables.cli.main", *argv],
+            cwd=project,
+            env=environ,
+            stderr=theirs,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore Ctrl-C
+        ) as process:
+            os.close(theirs)
+            try:
+                yield Terminal(process, ours)
+            finally:
+                process.kill()
+                os.close(ours)
+
+    return begin
 
 
 @pytest.fixture

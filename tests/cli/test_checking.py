@@ -43,7 +43,7 @@ def test_names_are_completed_by_the_default_catalog_and_database(dynamic_tables:
 def test_validate_sound_definitions(dynamic_tables: Run) -> None:
     ran = dynamic_tables("validate")
     assert (ran.code, ran.out) == (0, "")
-    assert "2 dynamic tables and 1 source" in ran.err
+    assert "OK: 2 tables, 1 source in" in ran.err
 
 
 def test_validate_tells_of_a_scheduler_that_nobody_brings(dynamic_tables: Run, project: Path) -> None:
@@ -65,7 +65,7 @@ def test_definitions_are_checked_without_a_java_that_does_not_start(
     ran = dynamic_tables("validate")
     assert (ran.code, ran.out) == (0, "")
     assert "Spark's parser does not answer" in ran.err
-    assert "Their queries were not parsed by Spark." in ran.err
+    assert "Spark did not parse the queries." in ran.err
     assert "does not answer" not in dynamic_tables("validate", "--without-spark").err
 
 

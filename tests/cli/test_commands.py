@@ -1,5 +1,6 @@
 """The table of commands and the parser made of it."""
 
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.arguments import Command, Group
+from airflow_dynamic_tables.cli.arguments import Command, Group, sections
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
 from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.cli.main import main
@@ -29,12 +30,12 @@ COMMAND_LINES = dict(_commands())
 
 def test_the_commands_of_the_contract() -> None:
     assert list(COMMAND_LINES) == [
-        "init", "validate", "test",
-        "plan", "schema", "list", "show", "history", "diff", "apply", "export", "create", "adopt", "refresh",
-        "ctas", "suspend", "resume", "rename", "recover", "drop", "rollback", "publish", "abort", "compact", "gc",
+        "init", "validate", "test", "plan", "diff", "apply", "refresh", "list", "show", "history", "suspend", "resume", "sql",
+        "schema", "export", "create", "adopt", "ctas", "rename", "recover", "drop", "rollback", "publish", "abort",
+        "compact", "gc",
         "catalogs", "databases", "tables", "views", "functions", "partitions", "describe", "create-database",
         "drop-database", "create-view", "drop-view", "create-function", "drop-function",
-        "serve", "sql",
+        "serve",
         "spark start", "spark stop", "spark status", "spark archive",
         "db upgrade",
     ]  # fmt: skip
@@ -120,6 +121,23 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(line: str, meant: str
     with pytest.raises(SystemExit, match="2"):
         main(["xyzzy"])
     assert "choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_help_lists_the_commands_of_every_day_apart(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    help_ = capsys.readouterr().out
+    assert max(map(len, help_.splitlines())) <= int(columns)
+    _, daily, others = re.split(r"^every day:\n|^all others:\n", help_, flags=re.MULTILINE)
+    listed = [re.findall(r"^    (\S+) ", section, flags=re.MULTILINE) for section in (daily, others)]
+    assert listed == [[command.name for command in section] for section in sections(COMMANDS).values()]
+    assert {"init", "validate", "plan", "refresh", "list", "show", "history"} <= set(listed[0])
+    for command in COMMANDS:
+        assert " ".join(f"{command.name} {command.help}".split()) in " ".join(help_.split())
 
 
 def test_help_loads_nothing_heavy() -> None:

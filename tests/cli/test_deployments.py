@@ -41,7 +41,7 @@ def test_what_is_deployed_and_what_is_not(file: Path, dynamic_tables: Run) -> No
     same = dynamic_tables("diff", "--exit-code")
     assert (same.code, same.out, same.err) == (0, "", "2 tables: 2 unchanged.\n")
     again = dynamic_tables("apply")
-    assert (again.code, again.out, again.err) == (0, "", "2 tables, 2 unchanged.\n")
+    assert (again.code, again.out, again.err) == (0, "", "2 tables: 2 unchanged.\n")
 
     file.write_text(YAML.format(column="x", more=", comment: One"))
     metadata = dynamic_tables("diff", "-o", "json", "numbers")

@@ -24,10 +24,14 @@ def test_a_table_is_dropped_when_somebody_says_yes(project: Path, dynamic_tables
     assert asked.err == "lake.sales.numbers would be dropped with all its versions; say --yes to do it.\n"
     assert dynamic_tables("show", "numbers").code == 0
 
+    mistyped = dynamic_tables("drop", "lake.sales.number", "--yes")
+    assert (mistyped.code, "Did you mean 'lake.sales.numbers'?" in mistyped.err) == (1, True)
+
     dropped = dynamic_tables("drop", "numbers", "--yes", "-o", "json")
     assert dropped.code == 0
     told = json.loads(dropped.out)
     assert (told["table"], told["is_still_read"]) == ("lake.sales.numbers", False)
+    assert "If the table is still defined, its next refresh will recreate it." in dropped.err
     assert f"The maintenance leaves the files in {told['folder']} alone" in dropped.err
     assert Path(told["folder"].removeprefix("file://")).is_dir()
     assert dynamic_tables("show", "numbers").code == 1

@@ -13,6 +13,7 @@ import yaml
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions
+from airflow_dynamic_tables.runners.spark_submit import SparkSubmitRunner
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
@@ -94,6 +95,40 @@ def test_a_table_whose_definition_has_a_mistake_is_not_called_undefined(dynamic_
     assert shown["status"]["defined"] is None
     shutil.rmtree(project / "dags")
     assert json.loads(dynamic_tables("show", "lake.sales.total", "-o", "json").out)["status"]["defined"] is None
+
+
+def test_a_refresh_shows_the_first_rows_when_asked(dynamic_tables: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text(
+        "dynamic_tables: [{name: lake.sales.numbers, freshness: 1 hour, query: SELECT 1 AS x}]"
+    )
+    monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan, (41, 42)))
+    made = dynamic_tables("refresh", "numbers", "--schedule-time", "2024-01-01 00:00:00", "--show")
+    assert (made.code, made.err) == (0, "")
+    assert made.out.partition("\n\n")[2].split() == ["x", "─" * 2, "41", "42"]
+    skipped = dynamic_tables("refresh", "numbers", "--schedule-time", "2023-01-01 00:00:00", "--show", "-o", "json")
+    told = json.loads(skipped.out)
+    assert (told["state"], told["first_rows"]) == ("SKIPPED", [{"x": 41}, {"x": 42}])
+    assert dynamic_tables("suspend", "numbers").code == 0
+    assert dynamic_tables("drop", "numbers", "--yes", "--purge").code == 0
+    assert "first_rows" not in json.loads(dynamic_tables("refresh", "numbers", "-o", "json").out)
+
+
+def test_an_empty_list_says_so(dynamic_tables: Run, project: Path) -> None:
+    (project / "dags" / "definitions" / "sales.yaml").write_text("dynamic_tables: []\n")
+    listed = dynamic_tables("list")
+    assert (listed.code, listed.out) == (0, "")
+    assert listed.err == "There are no dynamic tables: none is defined, and the catalogs have none.\n"
+
+
+def test_a_full_name_that_is_mistyped_is_answered_with_what_was_meant(dynamic_tables: Run) -> None:
+    for command in ("show", "suspend", "compact"):
+        mistyped = dynamic_tables(command, "lake.sales.daily_reveneu")
+        assert (mistyped.code, mistyped.out) == (1, "")
+        assert mistyped.err.endswith(" Did you mean 'lake.sales.daily_revenue'?\n")
+        assert "is defined" not in mistyped.err
+    missing = dynamic_tables("show", "lake.sales.daily_revenue")
+    assert "It is defined: its first refresh creates it, and so does: dynamic-tables create lake.sales" in missing.err
+    assert "mean" not in missing.err
 
 
 def test_an_empty_history_says_so(dynamic_tables: Run) -> None:

@@ -67,7 +67,7 @@ def test_what_they_are(tmp_path: Path) -> None:
         (
             "subscribe: clicks",
             "subscribe: clicks, kafka.sasl.jaas.config: x",
-            "a login belongs into the Airflow connection of 'conn",
+            "a login belongs in the Airflow connection of 'conn",
         ),
         ("subscribe: clicks", "subscribe: clicks, startingoffsets: latest", "did you mean 'startingOffsets'?"),
         ("rowsPerSecond", "rowsPerMinute", "no option 'rowsPerMinute': it may have rowsPerSecond, numPartitions, rampUpTime"),

@@ -105,7 +105,12 @@ def test_it_asks_and_waits(table: DynamicTable, asked: list[dict[str, Any]]) -> 
     (question,) = asked
     assert (question["ti_id"], question["options"]) == ("ti", ["Publish", "Abort"])
     assert question["subject"] == "Publish default.default.numbers?"
-    assert "row_count: 1 rows; at least 2 expected" in question["body"]
+    body = question["body"].replace("\\", "")
+    assert body.startswith(
+        "row_count: 1 rows; at least 2 expected\n\nIt replaces the whole table.\n\nThe table has no version yet."
+    )
+    assert "| x |\n| --- |\n| 1 |" in body
+    assert "file:" not in body
     assert waiting.value.method_name == "resume"
     path, options = waiting.value.trigger.serialize()
     assert options == {"token": "t1", "conn_id": "dynamic_tables_default", "catalogs_file": None, "poll_interval": 0.05}

@@ -365,7 +365,7 @@ def test_it_says_whom_it_waits_for_and_why_it_is_skipped(
     caplog.set_level(logging.INFO)
     deadline = deferral_of(operator_of(home)).trigger.deadline
     missing = "default.default.parent must be fresh up to 2024-01-02T00:00:00+00:00 but has not been refreshed by schedule yet"
-    assert f"Waiting until {deadline} at most: {missing}." in caplog.text
+    assert f"Waiting, at most until {deadline}: {missing}." in caplog.text
 
     operator = operator_of(home, "parent")
     monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
@@ -411,7 +411,7 @@ def test_it_waits_for_data_without_a_worker(home: Path, caplog: pytest.LogCaptur
     folder.mkdir(parents=True)
     (folder / "22").touch()
     deferred = deferral_of(operator)
-    assert f"Waiting until {deferred.trigger.deadline} at most: {folder}/23 is not there yet." in caplog.text
+    assert f"Waiting, at most until {deferred.trigger.deadline}: {folder}/23 is not there yet." in caplog.text
     path, options = deferred.trigger.serialize()
     assert options["parents"] == [[f"{folder}/22", ""], [f"{folder}/23", ""]]
     again = import_string(path)(**options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,12 +51,13 @@ def test_both_helps_have_the_same_order(parser: DefaultHelpParser, capsys: pytes
     ours = capsys.readouterr().out
     names = [command.name for command in COMMANDS]
     assert _commands_of(airflows, names) == _commands_of(ours, names) == names
+    assert "every day: init, validate, test, plan, diff, apply, refresh, list, show, " in " ".join(airflows.split())
+    assert "all others: schema, export, create, " in " ".join(airflows.split())
 
 
 def _commands_of(text: str, names: list[str]) -> list[str]:
     """The commands that lines of a help begin with."""
-    first_words = (line.split()[0] for line in text.splitlines() if line.startswith("    ") and line.split())
-    return [word for word in first_words if word in names]
+    return [word for word in re.findall(r"^ {4}(\S+)", text, re.MULTILINE) if word in names]
 
 
 def test_a_mistake_in_the_definitions_is_exit_code_1(

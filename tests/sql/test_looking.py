@@ -36,10 +36,10 @@ def test_dynamic_tables_are_shown_whether_they_are_declared_or_deployed(say: Say
     (folder / "lake.sales.forgotten.sql").unlink()
     (folder / "more.yaml").write_text("dynamic_tables:\n- {name: waiting, freshness: 1 hour, query: SELECT 1 AS x}\n")
     (answer,) = say("SHOW DYNAMIC TABLES")
-    assert answer.columns == ("dynamic table", "refresh mode", "freshness", "state", "declared at")
+    assert answer.columns == ("dynamic table", "refresh mode", "freshness", "refreshing", "declared at")
     assert answer.rows == (
-        ("forgotten", "FULL", "1 day", "INITIALIZING", None),
-        ("numbers", "FULL", "1 day", "INITIALIZING", f"{folder}/lake.sales.numbers.sql:1"),
+        ("forgotten", "FULL", "1 day", "waits for its first refresh", None),
+        ("numbers", "FULL", "1 day", "waits for its first refresh", f"{folder}/lake.sales.numbers.sql:1"),
         ("waiting", "FULL", "1 hour", None, f"{folder}/more.yaml:2"),
     )
     assert [row[0] for row in say("SHOW MATERIALIZED TABLES IN lake.sales LIKE '%ing'")[0].rows] == ["waiting"]

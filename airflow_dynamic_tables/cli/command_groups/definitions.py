@@ -22,11 +22,12 @@ _PACKAGE = "airflow_dynamic_tables.cli.commands"
 DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "init",
-        "write a project to begin with: a table, its source, a DAG file",
+        "create a sample project: a table, its source, a DAG file",
         f"{_PACKAGE}.starting.init",
         (INTO, DEBUG),
         "Write a project that runs: a dynamic table and its source as YAML, the catalogs, the DAG file for Airflow, and a week "
-        "of data that ends yesterday. Prints what to type next. When one of its files exists already, it writes nothing.",
+        "of data that ends yesterday. Prints the next commands. If one of its files already exists, it writes nothing.",
+        is_daily=True,
     ),
     Command(
         "validate",
@@ -34,8 +35,9 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         f"{_PACKAGE}.definitions.validate",
         (DEFINITIONS, WITHOUT_SPARK, DEBUG),
         "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
-        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. Where PySpark and Java are "
-        "installed, Spark's own parser says what is SQL; queries it has seen before are not parsed again.",
+        "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. If PySpark and Java are "
+        "installed, Spark's own parser checks each query, once.",
+        is_daily=True,
     ),
     Command(
         "test",
@@ -43,13 +45,14 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
         f"{_PACKAGE}.query_tests.running.test",
         (
             TABLES,
-            Argument(("--junit-xml",), "also write the results into this file, as CI servers read them", {"metavar": "FILE"}),
+            Argument(("--junit-xml",), "also write the results to this file, in the format of CI servers", {"metavar": "FILE"}),
             MASTER,
             *STATE,
             OUTPUT,
         ),
-        "Run the tests that stand beside the definitions, all in one Spark: every query over rows that its tests give; "
-        "nothing real is read or written. Prints the rows that are missing, extra or changed; exits with 1 unless all pass.",
+        "Run the tests beside the definitions, all in one Spark session: each query reads the rows of its test. No real table "
+        "is read or written. Prints missing, extra and changed rows. Exits with 1 unless all tests pass.",
+        is_daily=True,
     ),
     Command(
         "plan",
@@ -60,15 +63,16 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
             SCHEDULE_TIME,
             Argument(
                 ("--compare",),
-                "look at the tables, too: show missed ticks that it would make up for, and warn of changes that it would refuse",
+                "also read the tables: show missed ticks that it would make up for, and warn of changes that it would refuse",
                 {"action": argument_types.calling(f"{_PACKAGE}.comparing.plan")},
             ),
             *STATE,
             OUTPUT,
         ),
         "Show what a scheduled refresh would do: refresh mode and why, cron, partitions, upstream tables and the statement. "
-        "Without --compare it needs no catalog; in any case no Spark and no Airflow. As a table, the statement is shown for "
-        "tables that are named.",
+        "It needs neither Spark nor Airflow, and a catalog only with --compare. The table output shows the statement of named "
+        "tables only.",
+        is_daily=True,
     ),
     Command(
         "schema",

@@ -13,34 +13,36 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
         f"{_COMMANDS}.deployments.diff",
         (
             TABLES,
-            Argument(("--exit-code",), "exit with 1 when a table differs, too", {"action": "store_true"}),
+            Argument(("--exit-code",), "also exit with 1 if a table differs", {"action": "store_true"}),
             *STATE,
             OUTPUT,
         ),
         "Compare the definitions with what is deployed, without Spark: what changes of each table (nothing, metadata, new "
-        "nullable columns, the data, or all of it), how its query differs, which columns of which tables read it, and how much "
-        "is to be computed again. Tables that nobody declares any more are told, too. Exits with 1 when something is wrong: a "
-        "definition, a catalog that does not answer, two deployments that claim one table.",
+        "nullable columns, the data, or all of it), how its query differs, which columns of other tables read it, and how much "
+        "must be computed again. It also names tables that are no longer declared. Exits with 1 on a wrong definition, a "
+        "catalog that does not answer, or two deployments that claim one table.",
+        is_daily=True,
     ),
     Command(
         "apply",
-        "deploy what is declared: register new tables, alter those that changed",
+        "deploy the definitions: register new tables, alter changed ones",
         f"{_COMMANDS}.applying.apply",
         (
             TABLES,
             Argument(
                 ("--refresh",),
-                "also make the rows of tables that mean other ones now, all of them anew; a rebuild takes this",
+                "also recompute all rows of tables whose query changed; a rebuild needs this",
                 {"action": "store_true"},
             ),
-            Argument(("--take-over",), "take tables that another deployment has declared", {"action": "store_true"}),
+            Argument(("--take-over",), "take over tables that another deployment has declared", {"action": "store_true"}),
             MASTER,
             *STATE,
             OUTPUT,
         ),
-        "Carry out what diff shows. Tables that are unchanged are left alone, and so is whatever refreshes them. New rows are "
-        "left to refreshes, unless --refresh makes them; a rebuild is not begun without it. Tables that nobody declares any "
-        "more keep their data until drop. Exits with 1 when something was not done.",
+        "Apply the differences that diff shows. Unchanged tables and their DAGs are not touched. Rows are recomputed by later "
+        "refreshes, or at once with --refresh; a rebuild needs --refresh. Tables that are no longer declared keep their data "
+        "until drop. Exits with 1 if a change was not applied.",
+        is_daily=True,
     ),
     Command(
         "export",
@@ -50,13 +52,13 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
             TABLES,
             Argument(
                 ("--as",),
-                "what to write: yaml (default) or sql, the statements of dynamic-tables sql",
+                "output language: yaml (default) or sql, the statements of dynamic-tables sql",
                 {"choices": ("yaml", "sql"), "default": "yaml", "dest": "form"},
             ),
             *STATE,
         ),
-        "Print what catalogs hold of dynamic tables as a file of definitions. Reading it gives the same tables, in a folder that "
-        "sets no defaults and has their sources. Queries have all names in full, and views of definitions written out.",
+        "Print the deployed dynamic tables as a file of definitions. Loading it gives the same tables, in a folder without "
+        "defaults that has their sources. Queries have full names, and views of the definitions are written out.",
     ),
     Command(
         "create",
@@ -68,10 +70,10 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "adopt",
-        "make a dynamic table of a Hive table that is there already",
+        "turn an existing Hive table into a dynamic table",
         f"{_COMMANDS}.tables.adopt_table",
         (TABLE, *STATE, OUTPUT),
-        "Make the defined table of a table of the same name that is in the Hive metastore already. Its rows stay where they are, "
-        "and every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
+        "Turn an existing table of the Hive metastore into the dynamic table that is defined under its name. Its rows stay, and "
+        "every refresh replaces the partitions that it plans. Columns, partition keys and format must be those of the query.",
     ),
 )

@@ -8,12 +8,12 @@ from airflow_dynamic_tables.cli.arguments import STATE, Argument, Command
 AS_SOMEBODY_ELSE = (
     Argument(
         ("--scheduled",),
-        "as its schedule would: left out while nothing has moved, and five failures in a row suspend the table",
+        "as its schedule would: skipped if no input changed, and five failures in a row suspend the table",
         {"action": "store_true"},
     ),
     Argument(
         ("--token",),
-        "the name of this refresh in the history, new for every one (default: a random one)",
+        "unique name of this refresh in the history (default: a random one)",
         {"metavar": "TOKEN", "type": argument_types.token},
     ),
 )
@@ -25,7 +25,7 @@ SERVING_COMMANDS: tuple[Command, ...] = (
         "run the REST API without Airflow",
         "airflow_dynamic_tables.cli.serving.command.serve_gateway",
         (
-            Argument(("--host",), "where to listen (default: 127.0.0.1, for this machine alone)", {"default": "127.0.0.1"}),
+            Argument(("--host",), "address to listen on (default: 127.0.0.1, this machine only)", {"default": "127.0.0.1"}),
             Argument(
                 ("--port",),
                 "the port, or 0 for any that is free (default: 8090)",
@@ -33,12 +33,12 @@ SERVING_COMMANDS: tuple[Command, ...] = (
             ),
             Argument(
                 ("--allow-host",),
-                "a name that requests may be for besides localhost and the address; may be repeated",
+                "another host name that requests may have, besides localhost and the address; may be repeated",
                 {"metavar": "NAME", "action": "append", "dest": "allowed_hosts", "default": []},
             ),
             Argument(
                 ("--token-file",),
-                "file with the token, which nobody else may read (default: the token is in $DYNAMIC_TABLES_TOKEN)",
+                "file with the token, which no other user can read (default: the token is in $DYNAMIC_TABLES_TOKEN)",
                 {"metavar": "PATH"},
             ),
             Argument(
@@ -48,12 +48,12 @@ SERVING_COMMANDS: tuple[Command, ...] = (
             ),
             Argument(
                 ("--patience",),
-                "seconds that refreshes may still take when the server is told to end; then they are stopped (default: 30)",
+                "seconds that running refreshes get when the server is stopped; then they are stopped, too (default: 30)",
                 {"type": argument_types.positive, "default": 30, "metavar": "N"},
             ),
             *STATE,
         ),
-        "Serve the REST gateway: tables, their history and plans, and refreshes as jobs, each in a process of its own that runs "
-        "the command refresh. Whoever has the token may do all. It prints its address on stderr; SIGTERM or Ctrl-C ends it.",
+        "Serve the REST gateway: tables, their history and plans, and refreshes as jobs, each in a process that runs the "
+        "command refresh. The token gives access to all of it. It prints its address on stderr; SIGTERM or Ctrl-C ends it.",
     ),
 )

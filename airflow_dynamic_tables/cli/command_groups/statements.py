@@ -16,7 +16,8 @@ STATEMENTS_COMMAND = Command(
         OUTPUT,
     ),
     "Run statements, separated by semicolons: CREATE, ALTER and DROP DYNAMIC TABLE, SHOW, DESCRIBE, EXPLAIN, SELECT, "
-    "USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. What they declare they write into the "
-    "folder of the definitions. Stops at the first that fails, and says which are done; a mistake of grammar anywhere stops "
-    "all. Without -f and -e it is a shell on a terminal, and else reads standard input.",
+    "USE, CREATE TABLE AS, CREATE and DROP of databases, views and functions. Declarations are written to the folder of the "
+    "definitions. It stops at the first statement that fails and names those that ran; after a syntax error no statement runs. "
+    "Without -f and -e it opens a shell on a terminal, or reads standard input.",
+    is_daily=True,
 )

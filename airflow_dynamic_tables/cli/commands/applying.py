@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections import Counter
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
@@ -30,7 +31,7 @@ def apply(arguments: Namespace) -> int:
     """Carry out every difference, parents before children, and print what became of it."""
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Deploying the definitions") as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
 
         def refresh(table: DynamicTable) -> Version | Skipped:
@@ -77,4 +78,5 @@ def _print(done: list[Applied], form: str) -> None:
         return
     some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
     output.listing([{**output.items(one), "change": one.change.words} for one in some], "table", _SHOWN)
-    print(f"{len(done)} tables, {len(done) - len(some)} unchanged.", file=sys.stderr)
+    counts = Counter(one.outcome.words for one in done)
+    print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)

@@ -29,7 +29,8 @@ def list_catalogs(arguments: Namespace) -> int:
     mentioned = {identifier.catalog for identifier in (*defined.tables, *defined.sources)} if defined else set()
     with workspace_of(arguments) as workspace:
         embedded = workspace.settings.catalogs_file is None
-        output.listing(listing.catalogs(workspace, mentioned if embedded else ()), arguments.output)
+        catalogs = listing.catalogs(workspace, mentioned if embedded else ())
+    output.listing(catalogs, arguments.output)
     return OK
 
 
@@ -169,7 +170,8 @@ def drop_function(arguments: Namespace) -> int:
 
 def _list(arguments: Namespace, look: Callable[[Workspace], Sequence[Any]]) -> int:
     with workspace_of(arguments) as workspace:
-        output.listing(look(workspace), arguments.output)
+        found = look(workspace)
+    output.listing(found, arguments.output)
     return OK
 
 

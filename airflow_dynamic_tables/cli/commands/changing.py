@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import identifier, is_defined
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
@@ -17,19 +16,13 @@ from airflow_dynamic_tables.services.changing.suspending import StateChange, res
 from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.workspace import Workspace
 
-REFRESHING = {
-    JobState.INITIALIZING: "waits for its first refresh",
-    JobState.RUNNING: "enabled",
-    JobState.SUSPENDED: "suspended",
-}
-"""What the state of the job means that refreshes a table."""
-
 
 def suspend_table(arguments: Namespace) -> int:
     """Stop refreshing a table, and print its state before and now."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        _print(suspend(workspace, name, arguments.reason), arguments.output)
+        change = suspend(workspace, name, arguments.reason)
+    _print(change, arguments.output)
     return OK
 
 
@@ -37,12 +30,13 @@ def resume_table(arguments: Namespace) -> int:
     """Let a suspended table be refreshed again, and print what it was before and is now."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
-        _print(resume(workspace, name), arguments.output)
+        change = resume(workspace, name)
+    _print(change, arguments.output)
     return OK
 
 
 def _print(change: StateChange, style: str) -> None:
-    said = {"table": str(change.table), "was": REFRESHING[change.before], "is": REFRESHING[change.now]}
+    said = {"table": str(change.table), "was": change.before.words, "is": change.now.words}
     output.record({**said, **({"reason": change.reason} if change.reason else {})}, style)
     if change.workflow:
         print(change.workflow, file=sys.stderr)
@@ -79,11 +73,13 @@ def drop_table(arguments: Namespace) -> int:
     if dropped is None:
         print(f"There is no {name}; nothing to do.", file=sys.stderr)
         return OK
-    output.record(dropped, arguments.output)
+    shown = {name: value for name, value in output.items(dropped).items() if name != "is_still_read" and value is not None}
+    output.record(dropped if arguments.output != "table" else shown, arguments.output)
     if dropped.folder is not None:
-        when = "before a refresh makes the table anew and finds them" if dropped.is_still_read else "when nobody needs them"
+        when = "before a new table of this name finds their rows" if dropped.is_still_read else "when they are no longer needed"
         print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
-    print("If the table is still defined, its next refresh will recreate it.", file=sys.stderr)
+    if is_defined(arguments, name) is not False:
+        print("If the table is still defined, its next refresh will recreate it.", file=sys.stderr)
     return OK
 
 

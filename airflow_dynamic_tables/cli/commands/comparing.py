@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.deployments.diffing import differences
@@ -22,7 +22,7 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 def plan(arguments: Namespace) -> int:
     """As without ``--compare``, with what a refresh would make up for; warn of every table whose next one would be refused."""
-    with workspace_of(arguments) as workspace:
+    with quiet_workspace_of(arguments) as workspace:
         return plan_and_look(arguments, partial(_catch_up, workspace), partial(_warn, workspace))
 
 
@@ -40,5 +40,5 @@ def _warn(workspace: Workspace, tables: Sequence[DynamicTable]) -> None:
 def _obstacle(found: Difference) -> str | None:
     """Why an ordinary refresh would surely be refused."""
     if found.change is Change.UNKNOWN:
-        return f"its table cannot be looked at: {found.reason}"
+        return f"its table cannot be read: {found.reason}"
     return found.reason if found.change is Change.REBUILD else None

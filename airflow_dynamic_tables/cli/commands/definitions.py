@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import definitions, named_tables, project_of, schedule_time
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
@@ -28,7 +29,8 @@ def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line."""
     project = project_of(arguments)
     try:
-        defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
+        with progress_of(arguments).step("Checking the definitions and their queries"):
+            defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
     except DefinitionError as error:
         print(error)
         return FAILED
@@ -38,8 +40,8 @@ def validate(arguments: Namespace) -> int:
     for table in defined.tables.values():
         for told in warnings(table):
             print(Mistake(table.path, table.line, 1, f"warning: {table.identifier}: {told}"), file=sys.stderr)
-    counts = f"{len(defined.tables)} dynamic tables and {len(defined.sources)} sources"
-    print(f"{project.path}: {counts}, no mistakes. {judge}", file=sys.stderr)
+    counts = f"{output.counted(len(defined.tables), 'table')}, {output.counted(len(defined.sources), 'source')}"
+    print(f"OK: {counts} in {project.path}. {judge}", file=sys.stderr)
     return OK
 
 
@@ -74,12 +76,12 @@ def _parsed(load: Callable[..., Definitions], spark: SparkParser | None) -> tupl
     if spark is not None:
         try:
             with spark:
-                return load(spark=spark), f"Spark {spark.version} can parse their queries."
+                return load(spark=spark), f"Spark {spark.version} can parse the queries; their columns were not checked."
         except (ConfigurationError, DefinitionError):
             if spark.failure is None:
                 raise
         print(f"{spark.failure} Queries are checked without it.", file=sys.stderr)
-    return load(), "Their queries were not parsed by Spark."
+    return load(), "Spark did not parse the queries."
 
 
 def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments
@@ -118,7 +120,7 @@ def plan_and_look(
     else:
         for number, planned in enumerate(plans):
             print(end="\n" if number else "")
-            output.record(planned, "table")
+            output.record(_for_people(planned), "table")
     look(tables)
     misplaced = _misplaced(arguments, tables, defined)
     for mistake in misplaced:
@@ -131,3 +133,9 @@ def _planned(table: DynamicTable, defined: Definitions, at: datetime) -> Mapping
     choice = choose(table, defined.sources) if table.is_continuous else None
     strategy = {"strategy": choice and choice.strategy, "strategy_reason": choice and choice.reason}
     return {**output.items(preview(table, at)), **strategy}
+
+
+def _for_people(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan without what only a table in continuous mode has, and with a name for ``unchanged`` that says when it counts."""
+    shown = {name: value for name, value in planned.items() if value is not None or not name.startswith("strategy")}
+    return {"when no input changed" if name == "unchanged" else name: value for name, value in shown.items()}

@@ -34,7 +34,7 @@ def diff(arguments: Namespace) -> int:
     """Print how each table differs, those that nobody declares any more among them."""
     defined, sound = definitions(arguments)
     named = named_tables(defined, arguments.tables) if arguments.tables else None
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Comparing the definitions with the catalogs") as workspace:
         found = differences(workspace, defined, named, is_complete=sound)
         say_paused(workspace, named or defined.tables.values())
     show(found, arguments.output)
@@ -84,9 +84,7 @@ def show(found: Sequence[Difference], form: str) -> None:
         if one.claimed:
             print(one.claimed, file=sys.stderr)
     counts = Counter(one.change.words for one in found)
-    print(
-        f"{len(found)} tables: {', '.join(f'{number} {words}' for words, number in counts.items()) or 'none'}.", file=sys.stderr
-    )
+    print(f"{output.counted(len(found), 'table')}: {output.summed(counts)}.", file=sys.stderr)
 
 
 def _at_a_glance(one: Difference) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.progress import Progress
+from airflow_dynamic_tables.cli.progress import lines_of_spark, progress_of
 from airflow_dynamic_tables.cli.project import definitions
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.state import settings_of, workspace_of
@@ -29,6 +29,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.ledger.base import Refresh
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
@@ -46,12 +47,16 @@ from airflow_dynamic_tables.services.refresh.requests import (
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
+from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _T = TypeVar("_T")
 _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
+_ROWS = 10
+"""How many rows of the table ``--show`` prints."""
+
 _COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 
 
@@ -76,13 +81,28 @@ def refresh(arguments: Namespace) -> int:
             refreshed = workspace.ledger.get_refresh(request.token)
         else:
             refreshed = recorded_refresh(workspace, outcome)
-    if refreshed is None:
-        output.record(outcome, arguments.output)
-    elif arguments.output == "table" and isinstance(outcome, Version):
-        output.record({name: output.items(refreshed)[name] for name in _COLUMNS}, "table")
-    elif arguments.output != "table":
-        output.record(refreshed, arguments.output)
+        rows = _first_rows(workspace, request.table.identifier) if arguments.show else None
+    _print(outcome, refreshed, arguments.output, rows)
     return OK
+
+
+def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, Any]]:
+    has_version = workspace.table(table).current() is not None
+    return sample(workspace, table, _ROWS) if has_version else []
+
+
+def _print(outcome: Version | Skipped, refreshed: Refresh | None, form: str, rows: list[dict[str, Any]] | None) -> None:
+    """Print what the ledger has of a refresh, or what is known without it, and the rows that were asked for."""
+    known: Version | Skipped | Refresh = refreshed or outcome
+    if form != "table":
+        output.record(known if rows is None else {**output.items(known), "first_rows": rows}, form)
+    elif isinstance(known, Refresh) and isinstance(outcome, Version):
+        output.record({name: output.items(known)[name] for name in _COLUMNS}, form)
+    elif refreshed is None:
+        output.record(known, form)
+    if form == "table" and rows:
+        print()
+        output.listing(rows, form)
 
 
 @contextmanager
@@ -161,8 +181,9 @@ def _partitions(asked: Sequence[str] | None, table: DynamicTable) -> PartitionSe
         raise ConfigurationError(f"--partition: {error}.") from error
 
 
-def spark_runner(settings: SparkSettings, arguments: Namespace, on_line: Callable[[str], None]) -> Runner:
+def spark_runner(settings: SparkSettings, arguments: Namespace) -> Runner:
     """What runs the job: what was asked for, else the Spark server of this machine if there is one, else spark-submit."""
+    on_line = lines_of_spark(arguments)
     if address := _spark_address(arguments.master):
         return runner_for(settings, address, on_line)
     installation = settings_of(arguments).database_url
@@ -170,7 +191,7 @@ def spark_runner(settings: SparkSettings, arguments: Namespace, on_line: Callabl
         try:
             runner = LocalServerRunner(settings, installation, on_line)
         except ConfigurationError as error:
-            print(f"By spark-submit, and not on the Spark server of this machine: {error}", file=sys.stderr)
+            print(f"Using spark-submit, not the warm Spark server on this machine: {error}", file=sys.stderr)
         else:
             print("Using the warm Spark server on this machine. To start a separate Spark: --master 'local[*]'", file=sys.stderr)
             return runner
@@ -194,7 +215,7 @@ def _spark_address(master: str | None) -> str | None:
 
 
 def run_here(workspace: Workspace, request: RefreshRequest, arguments: Namespace) -> Version | Skipped:
-    """Run a refresh by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+    """Run a refresh by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
 
     :raises DynamicTableError: when it fails.
     """
@@ -208,32 +229,31 @@ def with_spark(
     arguments: Namespace,
     work: _Work[_T],
 ) -> _T:
-    """Do what takes a job by the Spark that the arguments name, with its steps on stderr; Ctrl-C and SIGTERM stop it.
+    """Do what takes a job by the Spark that the arguments name, with its steps on a terminal; Ctrl-C and SIGTERM stop it.
 
     :param table: what is worked on.
     :param work: is given what runs the job of a plan, and what to call when the stage was taken away.
     :raises DynamicTableError: when it fails.
     """
     lost = Event()
-    with Progress() as progress, stopped_like_ctrl_c():
-        # Spark's log is for --debug; when the job fails, its last words are in the error.
-        runner = spark_runner(settings, arguments, progress.line if arguments.debug else lambda _line: None)
+    progress = progress_of(arguments)
+    with progress.step(f"Planning {table}"), stopped_like_ctrl_c():
+        runner = spark_runner(settings, arguments)
 
         def spark(plan: RefreshPlan) -> None:
-            progress.step("spark")
-            runner.run(plan, job_environment(workspace, plan))
-            progress.step("commit")
+            with progress.step("Starting Spark"):
+                runner.run(plan, job_environment(workspace, plan))
+            progress.say(f"Committing {table}")
 
         def stop() -> None:
             lost.set()
             interrupt_main()
 
-        progress.step("begin")
         try:
             return work(spark, stop)
         except KeyboardInterrupt:
             if lost.is_set():
-                raise ConflictError(f"Somebody else took over the refresh of {table} meanwhile.") from None
+                raise ConflictError(f"Another process took over the refresh of {table}.") from None
             raise
 
 

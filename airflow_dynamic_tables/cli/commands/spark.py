@@ -12,6 +12,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.new_project.writing import TABLE, write_project
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import settings_of
 from airflow_dynamic_tables.exceptions import JobFailedError
@@ -28,7 +29,8 @@ _WRONG = {
 def start_server(arguments: Namespace) -> int:
     """Start the server, and print what it is like."""
     folder = _folder(arguments)
-    _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle, arguments.jars))
+    with progress_of(arguments).step("Starting the Spark server"):
+        _, is_new = start(folder, Options(arguments.master, arguments.driver_memory, arguments.idle, arguments.jars))
     print("The Spark server was started." if is_new else "The Spark server runs already.", file=sys.stderr)
     _print(status(folder), arguments.output)
     return OK
@@ -36,7 +38,9 @@ def start_server(arguments: Namespace) -> int:
 
 def stop_server(arguments: Namespace) -> int:
     """End the server."""
-    print("The Spark server was ended." if stop(_folder(arguments)) else "No Spark server runs.", file=sys.stderr)
+    with progress_of(arguments).step("Stopping the Spark server"):
+        was_running = stop(_folder(arguments))
+    print("The Spark server was ended." if was_running else "No Spark server runs.", file=sys.stderr)
     return OK
 
 
@@ -53,7 +57,8 @@ def show_server(arguments: Namespace) -> int:
 def store_classes(arguments: Namespace) -> int:
     """Make the archive of classes, and print where it is."""
     print("A small refresh runs, and Java stores the classes that it loaded: about a minute.", file=sys.stderr)
-    archive = store(os.environ, _refresh_a_new_project)
+    with progress_of(arguments).step("Running a small refresh"):
+        archive = store(os.environ, _refresh_a_new_project)
     output.record({"archive": str(archive), "bytes": archive.stat().st_size}, arguments.output)
     print("Every spark-submit and every Spark server that is started here from now on uses it.", file=sys.stderr)
     return OK

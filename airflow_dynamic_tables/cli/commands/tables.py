@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.cli import output
-from airflow_dynamic_tables.cli.commands.changing import REFRESHING
 from airflow_dynamic_tables.cli.project import definitions, definitions_if_any, identifier, named_tables
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
@@ -52,13 +51,15 @@ _SOURCES = ("source", "version", "number", "number_now", "partitions", "last_par
 def list_tables(arguments: Namespace) -> int:
     """Print every dynamic table at a glance."""
     defined, sound = definitions(arguments)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Reading the tables") as workspace:
         listed = status.list_tables(workspace, defined.tables, complete=sound)
     if arguments.output == "table":
         some = [name for name in _IF_ANY if any(getattr(table, name) for table in listed.tables)]
         output.listing([_at_a_glance(table) for table in listed.tables], "table", (*_LIST, *some))
     else:
         output.listing(listed.tables, arguments.output)
+    if not listed.tables and not listed.problems and sound:
+        print("There are no dynamic tables: none is defined, and the catalogs have none.", file=sys.stderr)
     for name, problem in listed.problems.items():
         print(f"Cannot read {name}: {problem}", file=sys.stderr)
     return OK if sound and not listed.problems else FAILED
@@ -71,7 +72,7 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     shown.pop("freshness_seconds")
     shown["behind"] = [str(parent) for parent in table.behind]
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
-    refreshing = REFRESHING[JobState(state)] if state else None
+    refreshing = JobState(state).words if state else None
     if table.dag_paused and state != JobState.SUSPENDED:
         refreshing = f"{refreshing or 'declared'}, but the DAG {table.workflow_id} is paused"
     return {**shown, "refreshing": refreshing, **lags}
@@ -85,14 +86,16 @@ def show_table(arguments: Namespace) -> int:
     """Print one dynamic table in full, with its first rows when asked."""
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments) as workspace:
+        now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
+        defined, is_complete = definitions_if_any(arguments)
+        is_there = name in defined.tables or (False if is_complete else None)
         try:
-            now = _sources_now(arguments, workspace, name) if arguments.check_sources else None
-            defined, is_complete = definitions_if_any(arguments)
-            is_there = name in defined.tables or (False if is_complete else None)
             details = status.show_table(workspace, name, arguments.limit, defined=is_there, sources_now=now)
         except TableNotFoundError as error:
-            hint = f"its first refresh creates it, and so does: dynamic-tables create {name}"
-            raise TableNotFoundError(f"{error} If {name} is defined, {hint}") from error
+            if not is_there:
+                raise
+            hint = f"It is defined: its first refresh creates it, and so does: dynamic-tables create {name}"
+            raise TableNotFoundError(f"{error} {hint}") from error
         stream = stream_progress(workspace, name)
         readers = status.readers_of(workspace, name, defined.downstream(name))
         wanted = arguments.rows or (_ROWS if arguments.version else 0)
@@ -115,7 +118,10 @@ def _sources_now(arguments: Namespace, workspace: Workspace, name: TableIdentifi
 
 def _print_table(details: TableDetails, readers: list[Reader], rows: list[dict[str, object]]) -> None:
     entry = details.table
-    output.record({**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}, "table")
+    glance = {**_at_a_glance(details.status), "partition_keys": entry.partition_keys, "comment": entry.comment}
+    # A table that was made once has no schedule, and so nothing of most of this.
+    is_dynamic = isinstance(entry, CatalogDynamicTable)
+    output.record({name: value for name, value in glance.items() if is_dynamic or value not in (None, "", (), 0)}, "table")
     for title, records, columns in (
         ("columns", entry.columns, ("name", "type", "comment")),
         ("sources of the current version", details.sources, _SOURCES),
@@ -133,7 +139,12 @@ def _summed(refresh: Refresh) -> dict[str, object]:
     """A refresh with its steps summed up, and the expectations that were violated."""
     pace = pace_of(refresh)
     violated = [str(expectation) for expectation in refresh.expectations if expectation.violations]
-    summed = {"seconds": round(pace.seconds, 1), "rows_per_second": pace.rows_per_second, "expectations": violated}
+    summed = {
+        "error": output.shortened(refresh.error),
+        "seconds": round(pace.seconds, 1),
+        "rows_per_second": pace.rows_per_second,
+        "expectations": violated,
+    }
     return {**output.items(refresh), **summed}
 
 
@@ -161,7 +172,7 @@ def create_tables(arguments: Namespace) -> int:
     """Register the named tables, or all, and print what became of each."""
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Registering the tables") as workspace:
         done = [{"identifier": str(table.identifier), "registration": register(workspace, table)} for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
@@ -179,7 +190,7 @@ def adopt_table(arguments: Namespace) -> int:
 
 def gc(arguments: Namespace) -> int:
     """Settle what died, and print the tokens of the stages and what became of them."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Cleaning up") as workspace:
         report = sweep(workspace)
     output.record(report, arguments.output)
     return FAILED if report.failed else OK
@@ -188,17 +199,23 @@ def gc(arguments: Namespace) -> int:
 def compact_table(arguments: Namespace) -> int:
     """Make few files of many small ones, and print what each partition had and has."""
     name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
+    if arguments.dry_run:
+        return _count_files(arguments, name)
+    with workspace_of(arguments, f"Compacting {name}") as workspace:
         before = count_files(workspace, name)
-        if arguments.dry_run:
-            output.listing([{**output.items(one), "partition": describe(one.partition)} for one in before], arguments.output)
-            return OK
         done = compact(workspace, name)
         after = {describe(one.partition): one for one in count_files(workspace, name)}
     for why in done.left:
         print(why, file=sys.stderr)
     output.listing([_compacted(one, after.get(describe(one.partition))) for one in before], arguments.output)
     return FAILED if any(one.is_due for one in after.values()) else OK
+
+
+def _count_files(arguments: Namespace, name: TableIdentifier) -> int:
+    with workspace_of(arguments) as workspace:
+        counted = count_files(workspace, name)
+    output.listing([{**output.items(one), "partition": describe(one.partition)} for one in counted], arguments.output)
+    return OK
 
 
 def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str, object]:
@@ -210,7 +227,7 @@ def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str
 
 def publish_stage(arguments: Namespace) -> int:
     """Commit a stage that is in quarantine and print its version."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, f"Publishing stage {arguments.token}") as workspace:
         version = publish(workspace, arguments.token)
         refresh = recorded_refresh(workspace, version)
     output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
@@ -230,7 +247,7 @@ def rollback_table(arguments: Namespace) -> int:
     token = str(uuid4())
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables rollback {token}, process {os.getpid()})"
     name = identifier(arguments, arguments.table)
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, f"Rolling {name} back") as workspace:
         version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner, arguments.with_columns))
     output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
     return OK
@@ -238,7 +255,7 @@ def rollback_table(arguments: Namespace) -> int:
 
 def upgrade_databases(arguments: Namespace) -> int:
     """Bring the databases of ledger and catalogs to this release's schema."""
-    with workspace_of(arguments) as workspace:
+    with workspace_of(arguments, "Migrating the databases") as workspace:
         upgrade(workspace)
     print("Ledger and catalogs are up to date.", file=sys.stderr)
     return OK

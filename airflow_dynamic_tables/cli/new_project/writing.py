@@ -14,8 +14,7 @@ TABLE = "daily_revenue"
 COMMANDS = (
     "dynamic-tables validate",
     f"dynamic-tables plan {TABLE}",
-    f"dynamic-tables refresh {TABLE}",
-    f"dynamic-tables show {TABLE} --rows 10",
+    f"dynamic-tables refresh {TABLE} --show",
 )
 """What to type in a new project, in this order."""
 

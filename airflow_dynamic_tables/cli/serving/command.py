@@ -14,7 +14,7 @@ from airflow_dynamic_tables.api.standalone.server import Place, serve
 from airflow_dynamic_tables.api.standalone.token import VARIABLE, TokenAccess, read_token
 from airflow_dynamic_tables.cli.project import find_definitions, project_of
 from airflow_dynamic_tables.cli.running import OK
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.project import Project
 
@@ -30,7 +30,7 @@ def serve_gateway(arguments: Namespace) -> int:
         )
     token = read_token(Path(arguments.token_file) if arguments.token_file else None, os.environ)
     place = Place(arguments.host, arguments.port, tuple(arguments.allowed_hosts))
-    with workspace_of(arguments) as workspace:
+    with quiet_workspace_of(arguments) as workspace:
         workspace.ledger.check()
     if not place.is_loopback:
         print("Others read what is sent without encryption, the token, too; put a proxy with TLS before it.", file=sys.stderr)
@@ -38,11 +38,11 @@ def serve_gateway(arguments: Namespace) -> int:
     refreshes = Processes(
         (sys.executable, *program),
         _environment(arguments),
-        partial(workspace_of, arguments),
+        partial(quiet_workspace_of, arguments),
         arguments.jobs,
         float(arguments.patience),
     )
-    gateway = Gateway.of(partial(workspace_of, arguments), partial(_project, arguments), TokenAccess(token), refreshes)
+    gateway = Gateway.of(partial(quiet_workspace_of, arguments), partial(_project, arguments), TokenAccess(token), refreshes)
     serve(gateway, refreshes, place, _tell)
     return OK
 

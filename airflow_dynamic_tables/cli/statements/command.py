@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from airflow_dynamic_tables.cli import output
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.running import execute as execute_command
 from airflow_dynamic_tables.cli.statements.answers import print_answer, told
@@ -33,7 +34,7 @@ def sql(arguments: Namespace) -> int:
     try:
         script = read_script(text, path)
         with session_of(arguments) as session:
-            for outcome in execute(session, script):
+            for outcome in progress_of(arguments).each(execute(session, script), "Running the statement"):
                 done.append(outcome)
                 if arguments.output == "table":
                     print(end="\n" if len(done) > 1 else "")
@@ -42,12 +43,8 @@ def sql(arguments: Namespace) -> int:
         _finish(done, arguments.output)
         if done:
             lines = ", ".join(str(outcome.line) for outcome in done)
-            said = (
-                "1 statement had already run and was kept (line"
-                if len(done) == 1
-                else f"{len(done)} statements had already run and were kept (lines"
-            )
-            print(f"{said} {lines}).", file=sys.stderr)
+            verb, noun = ("was", "line") if len(done) == 1 else ("were", "lines")
+            print(f"{output.counted(len(done), 'statement')} had already run and {verb} kept ({noun} {lines}).", file=sys.stderr)
         if not isinstance(error, DefinitionError):
             raise
         print(told(error, text, path), file=sys.stderr)

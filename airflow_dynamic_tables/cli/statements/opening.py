@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from airflow_dynamic_tables.cli.commands.one_off.ctas import make_here
 from airflow_dynamic_tables.cli.commands.refresh import run_here, spark_runner, stopped_like_ctrl_c
-from airflow_dynamic_tables.cli.progress import Progress
+from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.project import project_of
-from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, QueryTestPlans
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.services.creating.deciding import Decision
@@ -28,10 +28,12 @@ from airflow_dynamic_tables.sql.session import Session
 def session_of(arguments: Namespace) -> Iterator[Session]:
     """A session on what the arguments name; mistakes of the definitions are printed on stderr."""
     project = project_of(arguments)
-    for mistake in project.load()[1]:
+    with progress_of(arguments).step("Reading the definitions"):
+        mistakes = project.load()[1]
+    for mistake in mistakes:
         print(mistake, file=sys.stderr)
     owner = f"{getpass.getuser()}@{socket.gethostname()} (dynamic-tables sql, process {os.getpid()})"
-    with workspace_of(arguments) as workspace:
+    with quiet_workspace_of(arguments) as workspace:
         refresh = partial(run_here, workspace, arguments=arguments)
 
         def create(wanted: WantedTable, decision: Decision) -> Created:
@@ -43,7 +45,6 @@ def session_of(arguments: Namespace) -> Iterator[Session]:
 
 def _query_here(arguments: Namespace, plans: QueryTestPlans, environment: Mapping[str, str]) -> QueryTestOutcomes:
     """Run queries by the Spark that the arguments name; Ctrl-C and SIGTERM stop them."""
-    with Progress() as progress, stopped_like_ctrl_c():
-        runner = spark_runner(SparkSettings(), arguments, progress.line if arguments.debug else lambda _line: None)
-        progress.step("spark")
+    with progress_of(arguments).step("Starting Spark"), stopped_like_ctrl_c():
+        runner = spark_runner(SparkSettings(), arguments)
         return runner.run_query_tests(plans, environment)

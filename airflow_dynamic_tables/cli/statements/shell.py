@@ -15,6 +15,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from airflow_dynamic_tables.cli.progress import Progress, progress_of
 from airflow_dynamic_tables.cli.running import OK, message
 from airflow_dynamic_tables.cli.statements.answers import print_answer, told
 from airflow_dynamic_tables.cli.statements.opening import session_of
@@ -58,14 +59,15 @@ _KEYWORDS = (
 def shell(arguments: Namespace) -> int:
     """Ask for statements on a terminal until it ends."""
     with session_of(arguments) as session:
-        return Shell(session).run()
+        return Shell(session, progress=progress_of(arguments)).run()
 
 
 class Shell:
     """Asks for statements and carries them out until the input ends. An error ends a text, and not the shell."""
 
-    def __init__(self, session: Session, history: History | None = None) -> None:
+    def __init__(self, session: Session, history: History | None = None, progress: Progress | None = None) -> None:
         self._session = session
+        self._progress = progress or Progress(is_shown=False)
         self._history = history or _history_of_user(os.environ)
         self._definitions = Definitions()
 
@@ -101,7 +103,7 @@ class Shell:
 
     def _carry_out(self, text: str) -> None:
         try:
-            for outcome in execute(self._session, read_script(text, _INPUT)):
+            for outcome in self._progress.each(execute(self._session, read_script(text, _INPUT)), "Running the statement"):
                 print_answer(outcome.answer)
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)

@@ -50,13 +50,15 @@ class RowCount:
         """Whether the last version decides, too."""
         return self.max_decrease is not None or self.max_increase is not None
 
-    def check(self, rows: int, before: int | None) -> ExpectationResult:
+    def check(self, rows: int, before: int | None, *, is_average: bool = False) -> ExpectationResult:
         """Compare what was written.
 
         :param before: how many rows are replaced; ``None``, or none at all: there is nothing to compare with.
+        :param is_average: whether partitions that the table did not have count in ``before`` as average ones.
         """
         change = (rows - before) / before if before else 0.0
-        counted = f"{rows} rows, {before} before ({change:+.0%})" if self.compares and before else f"{rows} rows"
+        average = ", where each new partition counts as an average one" if is_average else ""
+        counted = f"{rows} rows, {before} before ({change:+.0%}){average}" if self.compares and before else f"{rows} rows"
         bounds = {
             f"at least {self.min} expected": self.min is not None and rows < self.min,
             f"at most {self.max} expected": self.max is not None and rows > self.max,

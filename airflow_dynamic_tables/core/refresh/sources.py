@@ -19,7 +19,7 @@ def option_problem(source_format: str, option: str) -> str | None:
     """Why a source may not have an option, and what to write instead; ``None`` when it may."""
     instead = FORMATS[source_format].options_of_others.get(option.lower())
     if instead is None and (endless := FORMATS[source_format].endless) is not None and option not in endless.options:
-        login = "; a login belongs into the Airflow connection of 'conn_id'" if endless.address else ""
+        login = "; a login belongs in the Airflow connection of 'conn_id'" if endless.address else ""
         instead = f"it may have {', '.join(endless.options)}{did_you_mean(option, endless.options)}{login}"
     if instead is None and not FORMATS[source_format].takes_options:
         instead = "a refresh reads the version that the table has when it begins, as its log tells it; remove the option"

@@ -185,6 +185,15 @@ class PartitionSet:
     def __str__(self) -> str:
         return "the whole table" if self.is_whole else ", ".join(map(describe, self.specs)) or "nothing"
 
+    @property
+    def brief(self) -> str:
+        """As text of bounded length: of three and more, the first and the last one, and how many they are."""
+        if self.is_whole or len(self.specs) < 2:
+            return str(self)
+        if len(self.specs) == 2:
+            return " and ".join(map(describe, self.specs))
+        return f"{describe(self.specs[0])} to {describe(self.specs[-1])} ({len(self.specs)} partitions)"
+
     @cached_property
     def _rows(self) -> dict[tuple[str, ...], _Rows]:
         """The specs by their keys (sorted) and by their values."""

@@ -38,6 +38,8 @@ class UnaryPlus(exp.Unary):
 class SparkSQL(Spark):
     """The dialect of every query here."""
 
+    STRICT_JSON_PATH_SYNTAX = False  # sqlglot would log paths that it cannot read: a part of the query, which may hold a secret
+
     class Tokenizer(Spark.Tokenizer):
         """Tokens of Spark's SQL."""
 
@@ -55,6 +57,9 @@ class SparkSQL(Spark):
         COLON_IS_VARIANT_EXTRACT = True  # v:a.b[0]
         COLON_CHAIN_IS_SINGLE_EXTRACT = False
         SUPPORTS_TABLE_QUERY = True  # TABLE t
+
+        def _warn_unsupported(self) -> None:
+            """As sqlglot, which logs the text of a statement that is no query; here that is a mistake at its place."""
 
         UNARY_PARSERS = {  # noqa: RUF012 - sqlglot's parsers are made of such tables
             **SparkParser.UNARY_PARSERS,

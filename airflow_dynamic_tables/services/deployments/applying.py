@@ -28,6 +28,11 @@ class Outcome(StrEnum):
     REFRESHED = "REFRESHED"
     NOT_DONE = "NOT_DONE"
 
+    @property
+    def words(self) -> str:
+        """As a person reads it."""
+        return self.value.lower().replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

@@ -100,7 +100,7 @@ def look_at_sources(
             partitions = growth.published if growth is not None else WHOLE_TABLE
             (binding,) = bind_sources(workspace, only, sources, partitions, growth)
         except DynamicTableError as error:
-            log.warning("%s cannot be looked at: %s", identifier, error)
+            log.warning("Cannot read %s: %s", identifier, error)
         else:
             states[binding.identifier] = binding.state or SourceState(binding.version)
     return states

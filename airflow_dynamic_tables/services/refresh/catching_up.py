@@ -32,7 +32,6 @@ from airflow_dynamic_tables.services.tables.ticks import (
     history,
     lacking,
     made_by,
-    ranges,
     times_made,
 )
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -152,13 +151,13 @@ def _with_earlier_holes(workspace: Workspace, request: RefreshRequest, current: 
     log.warning(
         "%s lacks %s, which earlier releases left out. A scheduled refresh makes them. The tables that read it counted without "
         "them: refresh the same time of those, too.",
-        *(identifier, ranges(holes)),
+        *(identifier, holes.brief),
     )
     begins = f"{request.begins}; it makes" if request.begins else "it makes"
     return replace(
         request,
         missed=request.missed.union(holes),
-        begins=f"{begins} {ranges(holes)}, which earlier releases left out",
+        begins=f"{begins} {holes.brief}, which earlier releases left out",
         unbroken=len(holes) < MOST_PARTITIONS,
     )
 
@@ -168,11 +167,11 @@ def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequ
     reached, partitions = time_table(request.table).batch(fresh, request.schedule_time, MOST_PARTITIONS)
     if reached < request.schedule_time:
         token = str(uuid5(NAMESPACE_URL, f"{request.token}/{reached.isoformat()}"))
-        sentence = f"{begins} {ranges(partitions)}; the ticks from then up to {request.schedule_time.isoformat()} follow"
+        sentence = f"{begins} {partitions.brief}; the ticks from then up to {request.schedule_time.isoformat()} follow"
         return replace(request, token=token, schedule_time=reached, missed=partitions, begins=sentence)
     own = requested_partitions(request)
     missed = PartitionSet.of(spec for spec in partitions if not own.covers(spec))
-    return request if missed.is_empty else replace(request, missed=missed, begins=f"{begins} {ranges(missed)}")
+    return request if missed.is_empty else replace(request, missed=missed, begins=f"{begins} {missed.brief}")
 
 
 def fresh_then(

@@ -61,14 +61,16 @@ def refuse_empty(planned: RefreshPlan, result: RefreshResult) -> None:
 
 def _row_counts(attempt: Attempt, rows: int) -> tuple[ExpectationResult, ...]:
     bounds = attempt.request.table.row_counts
-    before = _rows_before(attempt) if any(bound.compares for bound in bounds) else None
-    return tuple(bound.check(rows, before) for bound in bounds)
+    before, missing = _rows_before(attempt) if any(bound.compares for bound in bounds) else (None, 0)
+    return tuple(bound.check(rows, before, is_average=missing > 0) for bound in bounds)
 
 
-def _rows_before(attempt: Attempt) -> int | None:
-    """How many rows the stage replaces in the last version; a planned partition that this lacks counts as an average one."""
+def _rows_before(attempt: Attempt) -> tuple[int | None, int]:
+    """How many rows the stage replaces in the last version, and how many planned partitions this lacks: each counts as an
+    average one.
+    """
     counts = attempt.table.count(attempt.plan.partitions)
     if counts is None or not counts.partitions:
-        return None
+        return None, 0
     missing = len(attempt.plan.partitions) - counts.held
-    return counts.replaced + round(missing * counts.total / counts.partitions)
+    return counts.replaced + round(missing * counts.total / counts.partitions), missing

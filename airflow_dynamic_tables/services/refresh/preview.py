@@ -70,7 +70,7 @@ def _when_unchanged(table: DynamicTable) -> str:
     if not table.skip_unchanged:
         return "refreshed: skip_unchanged is false"
     why = why_it_varies(table)
-    return f"refreshed: {why}" if why else "left out"
+    return f"refreshed: {why}" if why else "skipped"
 
 
 def why_it_varies(table: DynamicTable) -> str | None:

@@ -252,8 +252,9 @@ def action_of(request: RefreshRequest, partitions: PartitionSet, current: Versio
     if request.full_refresh:
         return action, Reason(ReasonCode.FULL_REFRESH, "full refresh asked for")
     if request.partitions is not None:
-        return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions}")
+        return action, Reason(ReasonCode.ASKED_FOR, f"asked for: {partitions.brief}")
+    tick = request.schedule_time.isoformat()
     if request.updated is not None:
-        return action, Reason(ReasonCode.UPDATED, f"an asset was updated, for {request.schedule_time.isoformat()}: {partitions}")
+        return action, Reason(ReasonCode.UPDATED, f"an asset was updated, for {tick}: {partitions.brief}")
     begins = f"; {request.begins}" if request.begins else ""
-    return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {request.schedule_time.isoformat()}: {partitions}{begins}")
+    return action, Reason(ReasonCode.SCHEDULED, f"scheduled for {tick}: {partitions.brief}{begins}")

@@ -227,7 +227,7 @@ def _nothing_to_do(request: RefreshRequest, to_do: ToDo) -> str | None:
     if growth is not None and growth.obstacle is not None and request.partitions is None and not request.full_refresh:
         return growth.obstacle
     if to_do.partitions.is_empty:
-        return f"no partition is complete that the table does not have: {growth}" if growth else "there is nothing to refresh"
+        return f"no new complete partition: {growth}" if growth else "there is nothing to refresh"
     return None
 
 

@@ -72,13 +72,13 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, table: Lake
     if not request.is_scheduled or (growth is not None and growth.obstacle is not None) or (by_watermark and not asked.is_empty):
         return to_do
     if by_watermark:
-        why = f"no partition is complete that the table does not have: {growth}"
+        why = f"no new complete partition: {growth}"
         moved = Moved(NO_PARTITIONS, why, table.current(), holds=True)
     else:
         moved = what_moved(workspace, request, table, asked, growth)
     if moved.holds and moved.version is not None:
         return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version, growth=growth)
-    log.info("Of %s is refreshed: %s; %s.", request.table.identifier, moved.partitions, moved.why)
+    log.info("Building %s of %s: %s.", moved.partitions.brief, request.table.identifier, moved.why)
     # What a refresh reads of a source with a watermark depends on the partitions that it replaces.
     is_bound_for_these = growth is None or moved.partitions == asked
     base = moved.version.token if moved.version is not None else None
@@ -106,7 +106,7 @@ def what_moved(
         return Moved(asked, str(reason))
     except (DynamicTableError, OSError) as error:
         # The refresh itself meets the same, and knows what to do.
-        return Moved(asked, f"it cannot be told whether anything moved: {error}", version, bound)
+        return Moved(asked, f"cannot tell whether its sources changed: {error}", version, bound)
     moved = [(spec, why) for spec, why in found if why]
     if moved:
         partitions = asked if asked.is_empty else PartitionSet.of(spec for spec, _ in moved)
@@ -229,7 +229,7 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
     # Clocks of several machines tell no order, the ledger does, as long as it knows the stage.
     last |= {opened.token} if opened is not None else set()
     if unfinished or last != {version.token}:
-        raise _MovedError("its last refresh did not come to a good end")
+        raise _MovedError("its last refresh did not succeed")
     return version, standing(refreshes, version.number)
 
 
@@ -259,7 +259,7 @@ class _Comparison:
         """Why a partition has to be made anew; ``None`` when it has not."""
         refresh = next((one for one in self._history if one.partitions.covers(spec)), None)
         if refresh is None:
-            return f"no refresh is known that made {describe(spec) or 'all of it'}"
+            return f"{describe(spec) or 'the complete table'} has never been built"
         if refresh.recipe != self._bound.recipe:
             return "its definition changed"
         self.versions.add(refresh.version or 0)

@@ -127,7 +127,7 @@ def why_wait(
     until = deadline or now + (freshness if longest_wait is None else min(freshness, longest_wait))
     if until <= now or is_in_vain(waiting):
         raise waited_too_long(waiting)
-    log.info("Waiting until %s at most: %s.", until.isoformat(), what_is_missing(waiting))
+    log.info("Waiting, at most until %s: %s.", until.isoformat(), what_is_missing(waiting))
     return Wait(upstream, until, needed_until)
 
 
@@ -341,5 +341,5 @@ def _why_not(parent: PendingParent) -> str:
     if parent.failed:
         return _NOT_WELL[parent.failed]
     if parent.data_timestamp:
-        return f"is so only up to {parent.data_timestamp.isoformat()}"
+        return f"is fresh only up to {parent.data_timestamp.isoformat()}"
     return "has not been refreshed by schedule yet"

@@ -35,7 +35,7 @@ from airflow_dynamic_tables.services.tables.progress import (
     positions_of,
     versions_read,
 )
-from airflow_dynamic_tables.services.tables.ticks import TimeTable, made_before, missing_partitions, ranges
+from airflow_dynamic_tables.services.tables.ticks import TimeTable, made_before, missing_partitions
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -420,12 +420,13 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         late=is_late,
         watermark=content.watermark,
         missing_partitions=len(missing),
-        missing=ranges(missing) if missing else None,
-        problem=_problem(content),
+        missing=missing.brief if missing else None,
+        problem=_problem(content) if registered or seen.entry is None else None,
         behind=content.behind,
         last_refresh=content.last_refresh,
         last_error=content.last_error,
-        workflow_id=said.workflow_id or seen.identifier.workflow_id,
+        # CREATE TABLE AS makes a table once, and no workflow.
+        workflow_id=said.workflow_id or ("" if seen.entry is not None else seen.identifier.workflow_id),
     )
 
 

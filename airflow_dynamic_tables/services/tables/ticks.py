@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.wall_clock import on_the_wall
 from airflow_dynamic_tables.core.tables.dates import partitions_within, scheduled_partitions, start_of
 from airflow_dynamic_tables.core.tables.partition_values import normalised
-from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet, describe
+from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
@@ -101,14 +101,6 @@ class TimeTable:
             reached = tick
             taken |= more
         return until, PartitionSet.of(taken.values())
-
-
-def ranges(partitions: Iterable[Mapping[str, str | None]]) -> str:
-    """Some partitions as text: the first and the last one of them, and how many they are."""
-    specs = list(partitions)
-    if len(specs) < 3:
-        return " and ".join(map(describe, specs))
-    return f"{describe(specs[0])} to {describe(specs[-1])} ({len(specs)} partitions)"
 
 
 def missing_partitions(times: TimeTable, columns: Sequence[Column], made: Made, fresh: datetime, until: datetime) -> PartitionSet:

@@ -118,7 +118,7 @@ def _asked(
             return ask(scheduler, _handler(entry)).told
     except (SchedulerError, ConfigurationError) as error:
         workflow = entry.refresh_handler.job_detail.get("workflowId", "")
-        return f"The workflow {workflow} of {scheduler_of(entry)} was not {done}: {error}"
+        return f"The table is {done}. Its workflow {workflow} in {scheduler_of(entry)} is not, because: {error}"
 
 
 def _made(workspace: Workspace, table: DynamicTable, scheduler: WorkflowScheduler) -> Outcome:

@@ -47,7 +47,7 @@ def typed(project: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -
 def test_a_statement_goes_over_several_lines_until_its_semicolon(typed: Typed) -> None:
     ran = typed(f"{CREATE}USE lake.sales; SHOW DYNAMIC TABLES LIKE 't';{ENTER}{CTRL_D}")
     assert (ran.code, "created" in ran.out) == (0, True)
-    assert re.search(r"^ *t +FULL +1 day +INITIALIZING", ran.out, re.MULTILINE)
+    assert re.search(r"^ *t +FULL +1 day +waits for its", ran.out, re.MULTILINE)
 
 
 def test_an_error_ends_a_text_and_not_the_shell(typed: Typed) -> None:

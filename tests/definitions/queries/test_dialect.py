@@ -80,3 +80,9 @@ def test_a_condition_may_stand_behind_other_joins() -> None:
     analysis = analyse(query)
     assert analysis.problems == ()
     assert [reference.parts[0].text for reference in analysis.references] == list("abcdefgh")
+
+
+@pytest.mark.parametrize("query", ["ALTER TABLE t SET secret", "SELECT get_json_object(a, '$.secret[') AS x FROM t"])
+def test_the_text_of_a_query_reaches_no_log(query: str, caplog: pytest.LogCaptureFixture) -> None:
+    analyse(query)
+    assert caplog.records == []

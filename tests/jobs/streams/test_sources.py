@@ -90,5 +90,5 @@ def test_what_a_topic_lacks_is_told(
     with pytest.raises(ValueError, match=r"environment variable DYNAMIC_TABLES_CONNECTION_events_2d_1 .* is not set"):
         turn_until(lonely, lambda: False)
     monkeypatch.delenv(CONNECTION)
-    with pytest.raises(ConfigurationError, match="Airflow connection 'events-1' is not known here"):
+    with pytest.raises(ConfigurationError, match="Airflow connection 'events-1' is not set"):
         turn_until(topic.streaming(workspace, submit, lambda: None), lambda: False)

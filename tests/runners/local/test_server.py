@@ -188,7 +188,7 @@ def test_a_refresh_runs_on_it_while_it_is_there_and_says_so(
     # What only spark-submit can be told is left to it; here that finds no Java.
     environ["JAVA_HOME"] = "/no/java"
     other = subprocess.run([*refresh, "other", *options], env=environ, capture_output=True, text=True, check=False)
-    assert "By spark-submit, and not on the Spark server of this machine: spark.driver_memory is for" in other.stderr
+    assert "Using spark-submit, not the warm Spark server on this machine: spark.driver_memory is for" in other.stderr
     assert "There is no java" in other.stderr
 
 

@@ -164,7 +164,7 @@ def test_a_table_says_which_partitions_it_lacks_and_its_children_wait_for_them(b
     child = bench.request(DAY + timedelta(hours=23), DAYS).table  # midnight in Berlin
     tables = load_definitions(bench.folder / "tables.yaml").tables
     waits = pending(bench.workspace, parents_of(child.upstream, tables), at(23))
-    assert what_is_missing(waits).endswith("is so only up to 2024-03-01T20:00:00+00:00")
+    assert what_is_missing(waits).endswith("is fresh only up to 2024-03-01T20:00:00+00:00")
     bench.tick(at(22), partitions=PartitionSet.of([{"ds": "2024-03-01-21"}]))
     assert bench.status().missing_partitions == 3, "a user made one of them"
     bench.tick(at(25))

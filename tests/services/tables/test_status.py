@@ -350,7 +350,7 @@ def test_a_source_that_cannot_be_looked_at_is_unknown(
     refresh(workspace, definitions, NUMBERS)
     (tmp_path / "orders").rename(tmp_path / "elsewhere")
     now = look_at_sources(workspace, definitions.tables[NUMBERS], definitions.sources)
-    assert "lake.raw.orders cannot be looked at: Source lake.raw.orders: there is nothing at" in caplog.text
+    assert "Cannot read lake.raw.orders: Source lake.raw.orders: there is nothing at" in caplog.text
     (position,) = show_table(workspace, NUMBERS, sources_now=now).sources
     assert (position.version_now, position.moved) == (None, None)
 

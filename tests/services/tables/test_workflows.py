@@ -72,7 +72,8 @@ def test_where_airflow_is_out_of_reach_the_state_is_kept_and_it_is_said(
     unknown = _reaching(version_bench, version_bench.workspace.settings.connections)
     create(unknown, version_bench.definitions.tables[NUMBERS])
     said = suspend(unknown, NUMBERS).workflow
-    assert said.startswith(f"The workflow {DAG} of airflow was not suspended: Airflow connection 'dynamic_tables_airflow' is not")
+    assert said.startswith(f"The table is suspended. Its workflow {DAG} in airflow is not, because: Airflow connection ")
+    assert "'dynamic_tables_airflow' is not set" in said
     assert "set AIRFLOW_CONN_DYNAMIC_TABLES_AIRFLOW" in said
     assert job_state(unknown, NUMBERS) is JobState.SUSPENDED
 

@@ -93,7 +93,7 @@ def test_a_partition_is_whole_once_the_metastore_has_it(workspace: Workspace, tm
     assert "no watermark yet" in turn(workspace, tmp_path)
     added(workspace, "10", ten)
     assert turn(workspace, tmp_path) == ["10", "1 files"]
-    assert "no partition is complete that the table does not have" in turn(workspace, tmp_path)
+    assert "no new complete partition" in turn(workspace, tmp_path)
     added(workspace, "11", written(tmp_path / "elsewhere/of eleven"))
     added(workspace, "12", written(usual / "pt_hour=12"))
     assert turn(workspace, tmp_path) == ["11", "12", "3 files"]

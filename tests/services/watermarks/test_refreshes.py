@@ -138,7 +138,7 @@ def test_an_hour_is_published_once_it_is_whole_and_not_when_the_next_one_comes(g
     assert growing.turn() == ["10"]
     assert growing.rows() == {"10": [1, 2]}
     assert "watermark 2021-03-19T11:00:00" in growing.reason
-    assert "no partition is complete that the table does not have" in growing.turn()
+    assert "no new complete partition" in growing.turn()
     growing.hour(11, [3])
     assert growing.turn() == ["11"]
     assert growing.rows() == {"10": [1, 2], "11": [3]}
@@ -242,7 +242,7 @@ def test_a_look_that_finds_nothing_new_makes_the_table_fresher_while_no_partitio
     growing.turn(is_scheduled=True)
     for minutes in (1, 2):
         clock.time = NOW + timedelta(minutes=minutes)
-        assert "no partition is complete" in growing.turn(is_scheduled=True, schedule_time=clock.time)
+        assert "no new complete partition" in growing.turn(is_scheduled=True, schedule_time=clock.time)
     history = growing.workspace.ledger.list_refreshes(PER_HOUR)
     assert [(refresh.action, refresh.data_timestamp) for refresh in history] == [("NO_DATA", clock.time), ("INITIALIZE", NOW)]
     growing.hour(20, [20])
@@ -306,7 +306,7 @@ def test_a_source_out_of_reach_is_no_empty_one(growing: Growing) -> None:
     with pytest.raises(ConfigurationError, match="there is nothing at"):
         growing.turn()
     growing.folder.mkdir()
-    assert "no partition is complete that the table does not have" in growing.turn()
+    assert "no new complete partition" in growing.turn()
     with pytest.raises(UpstreamError, match="that was read is gone"):
         growing.turn(full_refresh=True)
     assert growing.rows() == {"10": [10]}
@@ -373,7 +373,7 @@ def test_a_day_waits_for_its_hours(growing: Growing, clock: Clock) -> None:
     growing.defined("{file: _SUCCESS}", "yyyy-MM-dd")
     for number in range(23):
         growing.hour(number, [number])
-    assert "no partition is complete" in growing.turn()
+    assert "no new complete partition" in growing.turn()
     growing.hour(23, [23])
 
     def submit(plan: RefreshPlan) -> None:

@@ -41,12 +41,13 @@ def create_table(arguments: Namespace) -> int:
         defined = definitions(arguments)[0] if find_definitions(arguments) is not None else Definitions()
         wanted = _wanted(arguments, workspace)
         decision = decide(workspace, defined, wanted)
-        if arguments.dry_run:
-            output.record(planned(wanted, decision), arguments.output)
-            return OK
-        token = arguments.token or str(uuid4())
-        made = make_here(workspace, wanted, decision, arguments, (token, owner_of("ctas", token)))
-    _print(made, arguments.output)
+        if not arguments.dry_run:
+            token = arguments.token or str(uuid4())
+            made = make_here(workspace, wanted, decision, arguments, (token, owner_of("ctas", token)))
+    if arguments.dry_run:
+        output.record(planned(wanted, decision), arguments.output)
+    else:
+        _print(made, arguments.output)
     return OK
 
 

@@ -1,0 +1,72 @@
+"""What a person is told who has to decide on a refresh in quarantine."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from airflow_dynamic_tables.core.refresh.expectations import Action
+from airflow_dynamic_tables.formats.data_files import first_rows
+from airflow_dynamic_tables.ledger.base import Stage
+from airflow_dynamic_tables.services.stages.landing import read_plan, read_result
+from airflow_dynamic_tables.services.workspace import Workspace
+
+_ROWS_SHOWN = 5
+_LONGEST_CELL = 60
+_MARKDOWN = re.compile(r"[!-/:-@\[-`{-~]")
+"""Characters that may mean something in Markdown; any of them may have a backslash before it."""
+
+log = logging.getLogger(__name__)
+
+
+def question(workspace: Workspace, stage: Stage) -> str:
+    """What a person has to know to decide on a stage in quarantine, as Markdown: what tripped, the partitions, how many rows they
+    had, and some of the rows that wait. What cannot be read is left out: the question must be asked all the same.
+    """
+    refresh = workspace.ledger.get_refresh(stage.token)
+    outcomes = refresh.expectations if refresh is not None else ()
+    tripped = [_escaped(str(outcome)) for outcome in outcomes if outcome.violations and outcome.action == Action.QUARANTINE]
+    parts = ["; ".join(tripped), f"It replaces {_escaped(stage.partitions.brief)}."]
+    for read in (_rows_there, _rows_waiting):
+        try:
+            parts.append(read(workspace, stage))
+        except Exception:  # whatever it is, a person can still decide
+            log.exception("Stage %s of %s cannot be described completely.", stage.token, stage.table)
+    decide = "*Publish* commits the new rows. *Abort* deletes them, and the table stays as it is."
+    return "\n\n".join((*filter(None, parts), decide))
+
+
+def _rows_there(workspace: Workspace, stage: Stage) -> str:
+    """How many rows the current version has in the partitions that a stage replaces."""
+    table = workspace.table(stage.table, stage.format)
+    current, counts = table.current(), table.count(stage.partitions)
+    if current is None:
+        return "The table has no version yet."
+    if counts is None:
+        return f"The current version is {current.number}."
+    among = "" if stage.partitions.is_whole else f" in {counts.held} of these {len(stage.partitions)} partitions"
+    return f"The current version, {current.number}, has {counts.replaced:,} rows{among}; {counts.total:,} rows in all."
+
+
+def _rows_waiting(_workspace: Workspace, stage: Stage) -> str:
+    """How many rows wait in a stage, and the first of them if a small file has some."""
+    planned = read_plan(stage)
+    result = read_result(planned)
+    counted = f"{result.rows:,} rows are in quarantine"
+    rows = first_rows(planned, result, _ROWS_SHOWN)
+    if not rows:
+        return f"{counted}."
+    lines = (list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows))
+    table = "\n".join(f"| {' | '.join(_cell(value) for value in line)} |" for line in lines)
+    return f"{counted}, for example:\n\n{table}"
+
+
+def _cell(value: object) -> str:
+    """A value in a table of Markdown."""
+    text = " ".join(("null" if value is None else str(value)).split())
+    return text if text == "---" else _escaped(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown shows as it is: the values of rows are no links and no pictures."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)
