@@ -101,7 +101,7 @@ class IcebergStagedTable(StagedTable):
             if version := tables.find(table, self._token):
                 return version
             if table.metadata.table_uuid != (self._uuid or table.metadata.table_uuid):
-                raise CommitRejectedError(f"{self._path} was dropped meanwhile, and made again; refresh it again.")
+                raise _made_again(self._path)
             self._uuid = table.metadata.table_uuid
             check_writable(table, self._path)
             with preparing(self._path):
@@ -178,9 +178,7 @@ class IcebergStagedTable(StagedTable):
         stage = folder[len(table.location().rstrip("/")) :]
         strays = (file.path for file in request.result.files if not file.path.startswith(f"{folder}/"))
         if request.stage not in ("", folder) or any(f"{stage}/" in stray for stray in strays):
-            raise CommitRejectedError(
-                f"{self._path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
-            )
+            raise _made_again(self._path)
 
     def _restoration(self, table: Table, number: int, *, with_columns: bool) -> Transaction:
         old = kept_version(tables.versions(table), number, self._path)
@@ -292,3 +290,9 @@ class IcebergStagedTable(StagedTable):
                     self.fence()
                 return self.outcome()
             raise
+
+
+def _made_again(path: ObjectPath) -> CommitRejectedError:
+    return CommitRejectedError(
+        f"{path} was dropped and made anew, or moved to another folder, while the job ran; refresh it again."
+    )
