@@ -640,9 +640,9 @@ def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
 def test_a_line_that_is_extended_holds_up_to_the_latest_time_that_was_said(ledger: SqlLedger) -> None:
     line = replace(REFRESH, action=RefreshAction.NO_DATA, state=RefreshState.SKIPPED, data_timestamp=None, finished_at=NOON)
     times = [None, NOON, NOON - timedelta(hours=1), None]
-    for minutes, time in enumerate(times):
+    for minutes, said in enumerate(times):
         then = NOON + timedelta(minutes=minutes)
-        ledger.extend(replace(line, finished_at=then, data_timestamp=time, watermark=then))
+        ledger.extend(replace(line, finished_at=then, data_timestamp=said, watermark=then))
     extended = ledger.get_refresh(line.token)
     assert extended is not None
     assert (extended.data_timestamp, extended.finished_at, extended.watermark) == (NOON, then, then)
