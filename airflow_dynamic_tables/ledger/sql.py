@@ -159,10 +159,11 @@ class SqlLedger(SqlPartitions, SqlJobs, SqlFailures, SqlLatest, SqlNames, Ledger
         names = ("reason", "schedule_time", "finished_at", "complete_until", "watermark")
         time = refreshes.c.data_timestamp
         later = {name: values[name] for name in names}
+        holds_later = refreshes.c.finished_at < values["finished_at"]
         if refresh.data_timestamp is not None:
             later["data_timestamp"] = case((time > refresh.data_timestamp, time), else_=refresh.data_timestamp)
+            holds_later |= time < refresh.data_timestamp
         insertion = self._database.insert(refreshes).values(values)
-        holds_later = (refreshes.c.finished_at < values["finished_at"]) | (time < refresh.data_timestamp)
         told = (refreshes.c.token == instead_of) & (refreshes.c.state == RefreshState.SKIPPED)
         with self._database.transaction() as connection:
             connection.execute(delete(refreshes).where(told))

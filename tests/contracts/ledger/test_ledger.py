@@ -655,6 +655,17 @@ def test_the_latest_of_many_tables_is_one_question(ledger: SqlLedger) -> None:
     assert ledger.held(["t1", "t0", "nobody's"]) == dict.fromkeys(("t1", "t0"), Held(NOON, NOON - timedelta(hours=1)))
 
 
+def test_a_line_that_is_extended_holds_up_to_the_latest_time_that_was_said(ledger: SqlLedger) -> None:
+    line = replace(REFRESH, action=RefreshAction.NO_DATA, state=RefreshState.SKIPPED, data_timestamp=None, finished_at=NOON)
+    times = [None, NOON, NOON - timedelta(hours=1), None]
+    for minutes, said in enumerate(times):
+        then = NOON + timedelta(minutes=minutes)
+        ledger.extend(replace(line, finished_at=then, data_timestamp=said, watermark=then))
+    extended = ledger.get_refresh(line.token)
+    assert extended is not None
+    assert (extended.data_timestamp, extended.finished_at, extended.watermark) == (NOON, then, then)
+
+
 def test_the_latest_tick_is_not_hidden_by_what_was_refreshed_since(ledger: SqlLedger) -> None:
     failed = replace(REFRESH, token="t0", state=RefreshState.FAILED, error="no", version=None)
     asked = replace(REFRESH, token="t1", started_at=NOON + timedelta(1), reason_code=ReasonCode.ASKED_FOR)
