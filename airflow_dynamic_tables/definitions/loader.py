@@ -80,13 +80,14 @@ def load_drafted_definitions(
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """As :func:`load_sound_definitions`, what it would say if this stood in these files of the folder.
 
+    :param path: a folder, which need not exist yet.
     :param drafts: by the paths of files below the folder, which need not exist yet, what is to stand there; ``None``: no file.
     """
     from airflow_dynamic_tables.definitions.reading import read
     from airflow_dynamic_tables.yaml_files.variables import Variables
 
     cache = cache or Cache.of_user()
-    found = find_files(path)
+    found = find_files(path) if path.exists() else Found([], [])
     written = {file: content for file, content in drafts.items() if content is not None}
     files = sorted({*found.files, *written} - {file for file, content in drafts.items() if content is None})
     variables = Variables(os.environ, conventions.variables)

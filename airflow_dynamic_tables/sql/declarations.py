@@ -55,8 +55,11 @@ def create_table(session: Session, script: Script, statement: CreateDynamicTable
         where = f"it is declared at {known.path}:{known.line}" if known else "its catalog has it"
         raise TableAlreadyExistsError(f"{identifier} exists: {where}. CREATE OR ALTER makes it what the statement says.")
     draft = declaration_draft(session, script, statement, known)
+    is_first = session.project.is_empty
     with draft.told(), declared(session.project, draft.change) as definitions:
-        return _registered(session, definitions, identifier)
+        answer = _registered(session, definitions, identifier)
+    note = f"Created the folder {session.project.path}, which holds the definitions." if is_first else None
+    return replace(answer, note=note)
 
 
 def alter_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> Answer:
