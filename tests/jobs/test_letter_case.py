@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_column_that_the_files_spell_otherwise_is_not_read_as_null(
     for number, name in enumerate(("id", "Id")):
         write(pa.table({name: pa.array([number], pa.int32())}), f"{tmp_path}/{number}")
     files = tuple(f"file://{tmp_path}/{number}" for number in range(2))
-    of_files = {"parts": (SourcePart(files),)} if kind == "part" else {"files": files}
-    source = SourceBinding("lake.raw.f", "f", kind.replace("part", "parquet"), "v", **{"files": (), **of_files}, schema="id INT")
+    read = SourceBinding("lake.raw.f", "f", kind.replace("part", "parquet"), "v", files, schema="id INT")
+    source = replace(read, files=(), parts=(SourcePart(files),)) if kind == "part" else read
     with pytest.raises(ValueError, match=r"files of lake\.raw\.f have a column 'Id', which is 'id' in its schema"):
         refresh(spark, sensitive("SELECT id FROM f", source))
