@@ -87,7 +87,9 @@ MASTER = Argument(
     {"metavar": "URL"},
 )
 WITHOUT_SPARK = Argument(
-    ("--without-spark",), "do not start Java for Spark's own parser, also where it is installed", {"action": "store_true"}
+    ("--without-spark",),
+    "do not ask Spark, also where it is installed, and no catalog",
+    {"action": argument_types.calling("airflow_dynamic_tables.cli.commands.definitions.validate")},
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

@@ -20,6 +20,7 @@ from airflow_dynamic_tables.definitions.loader import (
     load_table_definitions,
 )
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.settings import (
     allowed_in,
@@ -49,9 +50,14 @@ class Project:
         """Whether the folder of a new project does not exist yet."""
         return self.is_new and not self.path.exists()
 
-    def load(self) -> tuple[Definitions, tuple[Mistake, ...]]:
-        """All tables without a mistake, and every mistake: one broken definition hides no other table."""
-        return (Definitions(), ()) if self.is_empty else load_sound_definitions(self.path, conventions=self.conventions)
+    def load(self, columns: ReturnedColumns | None = None) -> tuple[Definitions, tuple[Mistake, ...]]:
+        """All tables without a mistake, and every mistake: one broken definition hides no other table.
+
+        :param columns: is asked which columns the queries return.
+        """
+        if self.is_empty:
+            return Definitions(), ()
+        return load_sound_definitions(self.path, conventions=self.conventions, columns=columns)
 
     def load_draft(self, drafts: Mapping[Path, bytes | None]) -> tuple[Definitions, tuple[Mistake, ...]]:
         """As :meth:`load`, what it would give if this stood in these files of the folder; ``None``: if they were not there."""

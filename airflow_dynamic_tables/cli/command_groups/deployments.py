@@ -33,6 +33,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
                 "also make the rows of tables that mean other ones now, all of them anew; a rebuild takes this",
                 {"action": "store_true"},
             ),
+            Argument(("--without-spark",), "do not ask Spark which columns the changed queries return", {"action": "store_true"}),
             Argument(("--take-over",), "take tables that another deployment has declared", {"action": "store_true"}),
             MASTER,
             *STATE,

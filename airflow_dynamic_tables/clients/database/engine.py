@@ -67,6 +67,11 @@ class Database:
         self._private_files = private_files
         self._engine: Engine | None = None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the file of SQLite exists; a server is not asked."""
+        return not self.is_sqlite or Path(self._url.database or "").exists()
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that commits at the end of the body; on SQLite it holds the write lock from the start.
