@@ -81,7 +81,8 @@ class SparkParser:
         :raises ConfigurationError: when the parser cannot be started or does not answer.
         """
         with self._asked({"ParseException"}) as (gateway, refusals):
-            parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+            _settle(gateway, {})
+            parser = gateway.jvm.org.apache.spark.sql.execution.SparkSqlParser()
             for no_longer_needed in (parser.parsePlan(query), parser):
                 gateway.detach(no_longer_needed)
         return next(iter(refusals), None)
@@ -96,11 +97,8 @@ class SparkParser:
         schema: str | None = None
         with self._asked({"ParseException", "AnalysisException", "ExtendedAnalysisException"}) as (gateway, refusals):
             self._analyzer = self._analyzer or _analyzer(gateway)
-            conf = gateway.jvm.org.apache.spark.sql.internal.SQLConf.get()
-            conf.clear()
-            for name, value in settings.items():
-                conf.setConfString(name, value)
-            parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+            _settle(gateway, settings)
+            parser = gateway.jvm.org.apache.spark.sql.execution.SparkSqlParser()
             analyzed = self._analyzer.execute(parser.parsePlan(query))
             self._analyzer.checkAnalysis(analyzed)
             schema = analyzed.schema().json()
@@ -163,6 +161,14 @@ class SparkParser:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+
+def _settle(gateway: Any, settings: Mapping[str, str]) -> None:
+    """Give Spark these settings, and its defaults for all others; a query is what it says, with or without ``${…}`` in it."""
+    conf = gateway.jvm.org.apache.spark.sql.internal.SQLConf.get()
+    conf.clear()
+    for name, value in {**settings, "spark.sql.variable.substitute": "false"}.items():
+        conf.setConfString(name, value)
 
 
 def _analyzer(gateway: Any) -> Any:

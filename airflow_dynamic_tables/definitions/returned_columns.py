@@ -168,5 +168,8 @@ def stored_ddl(columns: Collection[Column]) -> str | None:
 
 
 def stored_type(kind: str) -> str:
-    """What a table makes of a type: every format has these."""
-    return str(replace_primitives(parse_type(kind), lambda part: Primitive(_STORED.get(part.name, part.name), part.arguments)))
+    """What a table makes of a type: every format has these.
+
+    :raises UnsupportedError: when the text is no type.
+    """
+    return str(replace_primitives(parse_type(kind), lambda part: Primitive(_STORED[part.name]) if part.name in _STORED else part))

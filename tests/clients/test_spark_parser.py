@@ -48,7 +48,18 @@ def test_what_spark_refuses_has_a_place_and_its_words(
     assert "\n" not in refusal.message
 
 
-@pytest.mark.parametrize("query", ["SELECT 1;", "TABLE t", "SELECT v:a.b::INT FROM t", "/*/**/*/ SELECT 1", "FROM t |> DROP a"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1;",
+        "TABLE t",
+        "SELECT v:a.b::INT FROM t",
+        "/*/**/*/ SELECT 1",
+        "FROM t |> DROP a",
+        "SELECT a FROM t DISTRIBUTE BY a",
+        "SELECT '${env:HOME}'",
+    ],
+)
 def test_what_spark_can_parse_is_not_refused(query: str, parser: SparkParser) -> None:
     assert parser.refusal(query) is None
 
@@ -89,6 +100,7 @@ def test_the_analyzer_says_what_a_session_says(spark: SparkSession, parser: Spar
         "SELECT *, row_number() OVER (PARTITION BY ds ORDER BY n) AS r FROM t QUALIFY r = 1",
         "WITH RECURSIVE r AS (SELECT n FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT * FROM r",
         "FROM t |> AGGREGATE count(*) AS c GROUP BY ds |> WHERE c > 1",
+        "SELECT ds, '${ds}' AS text FROM t CLUSTER BY ds",
         "SELECT a.ds FROM t a WHERE EXISTS (SELECT 1 FROM t b WHERE b.n = a.n) UNION SELECT 'x'",
         "SELECT explode(st.`a b`) AS e, date_trunc('day', now()) AS at FROM t LATERAL VIEW posexplode(st.`a b`) AS p, v",
         "SELECT * FROM t PIVOT (sum(n) FOR ds IN ('a', 'b'))",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
 from airflow_dynamic_tables.definitions.queries.naming import Edit, name_tables
-from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Target, analyse
+from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Reference, Target, analyse
 
 
 def expand(analysis: Analysis, targets: Sequence[Target]) -> str:
@@ -30,10 +30,16 @@ def expansion(analysis: Analysis, targets: Sequence[Target]) -> list[Edit]:
     for reference, target, alias in zip(analysis.references, targets, naming.aliases, strict=True):
         edits.append((reference.parts[0].start, reference.parts[-1].end, target.sql))
         if reference.keyword_at is not None:
-            edits.append((reference.keyword_at, reference.keyword_at + len("TABLE"), "SELECT * FROM"))
+            edits.append((reference.keyword_at, reference.keyword_at + len("TABLE"), _read_all(analysis.text, reference)))
         if reference.alias is None:
             edits.append((reference.alias_at, reference.alias_at, f" AS {quote(alias)}"))
     return edits
+
+
+def _read_all(text: str, reference: Reference) -> str:
+    """What stands for the keyword of ``TABLE orders``. The clauses of a pipe know the table by its name only behind FROM."""
+    is_piped = text[reference.alias_at :].lstrip().startswith("|>")
+    return "FROM" if is_piped and text[: reference.keyword_at].rstrip()[-1:] in ("", "(", ")") else "SELECT * FROM"
 
 
 def unclear_names(analysis: Analysis, targets: Sequence[Target]) -> tuple[Problem, ...]:
