@@ -100,7 +100,9 @@ MASTER = Argument(
     {"metavar": "URL"},
 )
 WITHOUT_SPARK = Argument(
-    ("--without-spark",), "do not check queries with Spark's own parser, which starts Java", {"action": "store_true"}
+    ("--without-spark",),
+    "do not start Java to check queries and columns with Spark, and do not ask the catalogs",
+    {"action": argument_types.calling("airflow_dynamic_tables.cli.commands.definitions.validate")},
 )
 DEBUG = Argument(("--debug",), "show the traceback of an error, and log more", {"action": "store_true"})
 TABLE = Argument(("table",), "a table: its name, database.name or catalog.database.name", {"metavar": "TABLE"})

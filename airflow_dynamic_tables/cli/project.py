@@ -23,16 +23,18 @@ def find_definitions(arguments: Namespace) -> Path | None:
     return project.find_definitions(arguments.definitions)
 
 
-def project_of(arguments: Namespace) -> Project:
+def project_of(arguments: Namespace, *, may_be_new: bool = False) -> Project:
     """The project that a command works on.
 
     The freshness threshold is Airflow's, when Airflow runs the command, which then brings ``installed_threshold``.
 
+    :param may_be_new: see :func:`~airflow_dynamic_tables.services.project.open_project`.
     :raises ConfigurationError: when there are no definitions.
     """
     installed: Callable[[], Freshness] | None = getattr(arguments, "installed_threshold", None)
     catalogs = getattr(arguments, "catalogs", None)  # not every command needs the catalogs themselves
-    return project.open_project(arguments.definitions, catalogs, installed() if installed else None)
+    threshold = installed() if installed else None
+    return project.open_project(arguments.definitions, catalogs, threshold, may_be_new=may_be_new)
 
 
 def definitions(arguments: Namespace) -> tuple[Definitions, bool]:

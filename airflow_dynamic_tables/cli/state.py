@@ -15,6 +15,7 @@ from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.core.mistakes import did_you_mean
 from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError
 from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
+from airflow_dynamic_tables.services.project import new_definitions
 from airflow_dynamic_tables.services.settings import Settings, embedded_settings, find_catalogs_file
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
@@ -61,7 +62,7 @@ def settings_of(arguments: Namespace) -> Settings:
     The installation is Airflow's connection when Airflow runs the command, which then brings ``installed_settings``: settings,
     given the catalogs file of the definitions. Else it is the environment.
     """
-    definitions = find_definitions(arguments)
+    definitions = find_definitions(arguments) or new_definitions(arguments.definitions)
     installed: Callable[[Path | None], Settings] = getattr(arguments, "installed_settings", _settings_of_the_environment)
     settings = installed(find_catalogs_file(definitions) if definitions else None)
     if arguments.database_url:

@@ -1,4 +1,4 @@
-"""Spark's own parser, in a Java process that is started when it is first asked. It parses, and runs nothing."""
+"""Spark's own parser and analyzer, in a Java process that is started when it is first asked. It runs nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,19 +23,26 @@ _ANSWER_SECONDS = 60
 _JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"]
 """Started fast and kept small: it lives for one command."""
 
-_MESSAGE = re.compile(r"\s*(?P<text>.*?)\.?(?: SQLSTATE: \w+)?\s*(?:\(line \d+, pos \d+\))?\s*(?:\n\n?== SQL|\Z)", re.DOTALL)
+_MESSAGE = re.compile(
+    r"\s*(?P<text>.*?)\.?(?: SQLSTATE: \w+)?\s*(?:\(line \d+, pos \d+\)|; line \d+ pos \d+)?\s*(?:\n\n?== SQL|;\n|\Z)", re.DOTALL
+)
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+
+_UNTOLD = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\]|semistructuredextract\(")
+"""What the analyzer says of queries that a session understands: paths into variants, tables in some subqueries of pipes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why Spark cannot parse a text, and where, unless Spark does not say; line and column count from 0."""
+    """Why Spark cannot parse or analyze a text, and where, unless Spark does not say; line and column count from 0."""
 
     message: str
     place: tuple[int, int] | None
 
 
 class SparkParser:
-    """Answers what Spark says of a query; a context manager that ends the Java process.
+    """Answers what Spark says of a query without a session; a context manager that ends the Java process.
 
     ``failure`` says why it could not be asked; whoever reads many queries at once learns of it at the end.
 
@@ -48,6 +55,7 @@ class SparkParser:
         self._java = java
         self.failure: str | None = None
         self._gateway: Any = None
+        self._analyzer: Any = None
         self._process: subprocess.Popen[str] | None = None
 
     @classmethod
@@ -72,26 +80,50 @@ class SparkParser:
 
         :raises ConfigurationError: when the parser cannot be started or does not answer.
         """
+        with self._asked({"ParseException"}) as (gateway, refusals):
+            _settle(gateway, {})
+            parser = gateway.jvm.org.apache.spark.sql.execution.SparkSqlParser()
+            for no_longer_needed in (parser.parsePlan(query), parser):
+                gateway.detach(no_longer_needed)
+        return next(iter(refusals), None)
+
+    def returned(self, query: str, settings: Mapping[str, str]) -> str | Refusal | None:
+        """The schema, as JSON, of what a query returns that reads no table but those that it gives itself.
+
+        :param settings: of Spark, which decide what the query means.
+        :return: or why Spark refuses it; ``None`` when it fails for another reason, e.g. for a function of a catalog.
+        :raises ConfigurationError: as :meth:`refusal`.
+        """
+        schema: str | None = None
+        with self._asked({"ParseException", "AnalysisException", "ExtendedAnalysisException"}) as (gateway, refusals):
+            self._analyzer = self._analyzer or _analyzer(gateway)
+            _settle(gateway, settings)
+            parser = gateway.jvm.org.apache.spark.sql.execution.SparkSqlParser()
+            analyzed = self._analyzer.execute(parser.parsePlan(query))
+            self._analyzer.checkAnalysis(analyzed)
+            schema = analyzed.schema().json()
+        return next((refusal for refusal in refusals if not _UNTOLD.search(refusal.message)), None) if refusals else schema
+
+    @contextmanager
+    def _asked(self, kinds: Collection[str]) -> Iterator[tuple[Any, list[Refusal]]]:
+        """Java while the body asks it; a Java exception of these kinds becomes a refusal, and any other one ends the body."""
         from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # comes with PySpark
 
+        refusals: list[Refusal] = []
         try:
             gateway = self._gateway or self._start()
             with _own_exceptions():
-                parser = gateway.jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
-                for no_longer_needed in (parser.parsePlan(query), parser):
-                    gateway.detach(no_longer_needed)
+                yield gateway, refusals
         except Py4JJavaError as error:
             thrown = error.java_exception
-            if thrown.getClass().getSimpleName() != "ParseException":
-                return None
-            line, column = thrown.line(), thrown.startPosition()
-            is_placed = line.isDefined() and column.isDefined()
-            return Refusal(_words(thrown.getMessage()), (line.get() - 1, column.get()) if is_placed else None)
+            if thrown.getClass().getSimpleName() in kinds:
+                line, column = thrown.line(), thrown.startPosition()
+                is_placed = line.isDefined() and column.isDefined()
+                refusals.append(Refusal(_words(thrown.getMessage()), (line.get() - 1, column.get()) if is_placed else None))
         except (Py4JError, Py4JNetworkError, OSError, ValueError) as error:
             self.close()
             self.failure = f"Spark's parser does not answer ({error})."
             raise ConfigurationError(self.failure) from error
-        return None
 
     def _start(self) -> Any:
         from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -115,7 +147,7 @@ class SparkParser:
         """End the Java process, if there is one."""
         if self._gateway is not None:
             self._gateway.close()
-            self._gateway = None
+            self._gateway = self._analyzer = None
         if self._process is not None:
             self._process.kill()
             self._process.wait(_ANSWER_SECONDS)
@@ -129,6 +161,28 @@ class SparkParser:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+
+def _settle(gateway: Any, settings: Mapping[str, str]) -> None:
+    """Give Spark these settings, and its defaults for all others; a query is what it says, with or without ``${…}`` in it."""
+    conf = gateway.jvm.org.apache.spark.sql.internal.SQLConf.get()
+    conf.clear()
+    for name, value in {**settings, "spark.sql.variable.substitute": "false"}.items():
+        conf.setConfString(name, value)
+
+
+def _analyzer(gateway: Any) -> Any:
+    """Spark's analyzer with its own functions, and a catalog in which there is nothing."""
+
+    def built_in(registry: str) -> Any:
+        companion = gateway.jvm.java.lang.Class.forName(f"{_CATALYST}.analysis.{registry}$")
+        return companion.getField("MODULE$").get(None).builtin()
+
+    spark = gateway.jvm.org.apache.spark
+    catalyst = spark.sql.catalyst
+    empty = catalyst.catalog.InMemoryCatalog(spark.SparkConf(False), gateway.jvm.org.apache.hadoop.conf.Configuration(False))
+    session = catalyst.catalog.SessionCatalog(empty, built_in("FunctionRegistry"), built_in("TableFunctionRegistry"))
+    return catalyst.analysis.Analyzer(session)
 
 
 @contextmanager

@@ -27,6 +27,14 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def own_alias(database: str, table: str) -> str:
+    """The alias of a table in an expanded query where something else may have its name.
+
+    Columns that were written by the full name of the table stand behind it, so that a job can tell which names those were.
+    """
+    return f"{database}__{table}"
+
+
 def literal(text: str) -> str:
     """Text as a literal of Spark SQL."""
     # Spark would replace ${name} even within a literal.

@@ -24,9 +24,12 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.tables.schema import Column
+from airflow_dynamic_tables.core.tables.type_parsing import type_from_json
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.queries.judging import judge
 from airflow_dynamic_tables.definitions.queries.text import Analysis, analyse
+from airflow_dynamic_tables.exceptions import UnsupportedError
 
 # A file that changed this shortly before it was read may have changed once more within the same tick of its clock.
 _SETTLED = timedelta(seconds=2)
@@ -81,6 +84,18 @@ class Answer:
     refusal: Refusal | None
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The columns that a query returns, or why Spark refuses it; neither, when Spark cannot tell without a session.
+
+    ``collations`` are those of columns, by their names, which no table keeps.
+    """
+
+    columns: tuple[Column, ...] = ()
+    collations: Mapping[str, str] = field(default_factory=dict)
+    refusal: Refusal | None = None
+
+
 class Cache:
     """A folder of earlier results; ``None`` keeps nothing.
 
@@ -121,6 +136,16 @@ class Cache:
         refusal = spark.refusal(query)
         self._write(name, json.dumps(to_plain(Answer(refusal))))
         return refusal
+
+    def returned(self, spark: SparkParser, query: str, settings: Mapping[str, str]) -> Returned:
+        """What Spark says that a query returns; asked at most once for the same text, settings and version."""
+        name = f"columns/{_digest(_versions(), spark.version, json.dumps(settings, sort_keys=True), query)}.json"
+        with contextlib.suppress(OSError, ValueError):
+            return from_plain(Returned, json.loads(self._read(name)))
+        answer = spark.returned(query, settings)
+        returned = Returned(refusal=answer) if isinstance(answer, Refusal) else _returned(answer)
+        self._write(name, json.dumps(to_plain(returned)))
+        return returned
 
     def load(self, tree: Tree) -> Loaded | None:
         """What :meth:`store` kept for exactly these files, if anything."""
@@ -228,6 +253,17 @@ class Cache:
                 with contextlib.suppress(OSError):  # somebody else removed it, or it is none of ours
                     if now - file.stat().st_mtime > _KEPT_SECONDS:
                         file.unlink()
+
+
+def _returned(schema: str | None) -> Returned:
+    """The columns of a schema in Spark's JSON; none of one with types that only Spark has."""
+    fields = json.loads(schema)["fields"] if schema is not None else ()
+    collations = {each["name"]: set(each["metadata"].get("__COLLATIONS", {}).values()) for each in fields}
+    try:
+        columns = tuple(Column(each["name"], str(type_from_json(each["type"])), each["nullable"]) for each in fields)
+    except UnsupportedError:
+        return Returned()
+    return Returned(columns, {name: ", ".join(sorted(found)) for name, found in collations.items() if found})
 
 
 def _digest(*parts: str) -> str:

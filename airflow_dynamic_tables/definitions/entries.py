@@ -14,6 +14,7 @@ from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT, VIEW, Cat
 from airflow_dynamic_tables.definitions.declarations.defaults import DefaultsDeclaration
 from airflow_dynamic_tables.definitions.declarations.source import SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration, ViewDeclaration
+from airflow_dynamic_tables.definitions.queries.naming import Edit
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.texts import line_and_column
@@ -108,7 +109,8 @@ def format_of(entry: Entry, declared: TableDeclaration) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A query with every name in full; ``origins`` says through which reference each upstream table is read.
+    """A query with every name in full; ``origins`` says through which reference each upstream table is read, and ``edits``
+    what was changed of the text that the user wrote.
 
     ``nested`` is how deep views read views in it, ``may_have_watermark`` whether partitions of a source may tell how far it is.
     """
@@ -116,5 +118,6 @@ class Expansion:
     query: str
     analysis: Analysis
     origins: Mapping[TableIdentifier, Reference]
+    edits: tuple[Edit, ...] = ()
     nested: int = 0
     may_have_watermark: bool = True

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.cache import Cache, Tree
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions, DynamicTable, is_defaults_file
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
 from airflow_dynamic_tables.exceptions import DefinitionError
 
@@ -50,17 +51,20 @@ def load_sound_definitions(
     conventions: Conventions = USUAL,
     cache: Cache | None = None,
     spark: SparkParser | None = None,
+    columns: ReturnedColumns | None = None,
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """Everything that is fine, and all mistakes, in order of path, line and column.
 
     A table is fine when it has no mistake itself: one that reads a broken table stays, because it needs no more than its
     name. A file that is no YAML hides no table of another file, even where that one reads tables of it. Parameters as for
     :func:`load_definitions`.
+
+    :param columns: is asked which columns the queries return; what it finds wrong is a mistake, too.
     """
     cache = cache or Cache.of_user()
     found = find_files(path)
     tree = Tree.scan(path, found.files, conventions)
-    result = cache.load(tree) if spark is None else None
+    result = cache.load(tree) if spark is None and columns is None else None
     if result is None:
         # Reading needs pydantic; most processes find everything in the cache.
         from airflow_dynamic_tables.definitions.reading import read
@@ -68,8 +72,8 @@ def load_sound_definitions(
 
         analyse = cache.analyse if spark is None else functools.partial(cache.analyse_with, spark)
         variables = Variables(os.environ, conventions.variables)
-        result, files = read(tree, analyse, variables)
-        if spark is None:
+        result, files = read(tree, analyse, variables, columns=columns)
+        if spark is None and columns is None:
             cache.store(tree.including(files, variables.read), *result)
     definitions, mistakes = result
     return definitions, tuple(sorted((*mistakes, *found.mistakes)))
@@ -80,13 +84,14 @@ def load_drafted_definitions(
 ) -> tuple[Definitions, tuple[Mistake, ...]]:
     """As :func:`load_sound_definitions`, what it would say if this stood in these files of the folder.
 
+    :param path: a folder, which need not exist yet.
     :param drafts: by the paths of files below the folder, which need not exist yet, what is to stand there; ``None``: no file.
     """
     from airflow_dynamic_tables.definitions.reading import read
     from airflow_dynamic_tables.yaml_files.variables import Variables
 
     cache = cache or Cache.of_user()
-    found = find_files(path)
+    found = find_files(path) if path.exists() else Found([], [])
     written = {file: content for file, content in drafts.items() if content is not None}
     files = sorted({*found.files, *written} - {file for file, content in drafts.items() if content is None})
     variables = Variables(os.environ, conventions.variables)

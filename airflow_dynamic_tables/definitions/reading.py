@@ -24,6 +24,7 @@ from airflow_dynamic_tables.definitions.entries import Defaults, Entry, QueryTex
 from airflow_dynamic_tables.definitions.model import DEFAULTS_FILE, Definitions, is_defaults_file
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.resolving import Analyse, Resolver
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.statements.documents import parse_statements
 from airflow_dynamic_tables.definitions.statements.parsing import is_query
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX
@@ -266,12 +267,17 @@ def _reading_order(file: Path) -> int:
 
 
 def read(
-    tree: Tree, analyse: Analyse, variables: Variables, drafts: Mapping[Path, bytes] = NO_DRAFTS
+    tree: Tree,
+    analyse: Analyse,
+    variables: Variables,
+    drafts: Mapping[Path, bytes] = NO_DRAFTS,
+    columns: ReturnedColumns | None = None,
 ) -> tuple[tuple[Definitions, tuple[Mistake, ...]], list[Path]]:
     """Read all files: what is fine, all mistakes in order, and the query files that were read too.
 
     :param variables: gives what stands for ``${NAME}``, and keeps what was asked for.
     :param drafts: what is read instead of what stands in those files of the tree.
+    :param columns: is asked which columns the queries return.
     """
 
     def analyse_allowed(query: str) -> Analysis:
@@ -289,8 +295,7 @@ def read(
                 reader.read_file(file)
             elif not reader.is_query_file(file):
                 reader.read_statements(file)
-    resolver = Resolver(
-        reader.entries, analyse_allowed, reader.mistakes, frozenset(reader.missing_names), tree.conventions.allowed
-    )
+    missing, allowed = frozenset(reader.missing_names), tree.conventions.allowed
+    resolver = Resolver(reader.entries, analyse_allowed, reader.mistakes, missing, allowed, columns)
     definitions = resolver.resolve()
     return (definitions, reader.mistakes.in_order()), reader.query_files

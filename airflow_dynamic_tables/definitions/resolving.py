@@ -26,8 +26,9 @@ from airflow_dynamic_tables.definitions.declarations.table import TableDeclarati
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, QueryText
 from airflow_dynamic_tables.definitions.lineage.names import renaming_mistakes
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
+from airflow_dynamic_tables.definitions.queries.editing import edited, expansion, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Reference, Target
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.definitions.rules import (
     forbidden_mistakes,
     group_mistakes,
@@ -65,6 +66,7 @@ class Resolver:
     mistakes: Mistakes
     missing_names: frozenset[str] = frozenset()
     allowed: Allowed = EVERYTHING
+    columns: ReturnedColumns | None = None
     _known: dict[TableIdentifier, Entry] = field(default_factory=dict)
     _folded: dict[tuple[str, ...], list[TableIdentifier]] = field(default_factory=dict)
     _views: dict[TableIdentifier, Expansion | None] = field(default_factory=dict)
@@ -98,7 +100,16 @@ class Resolver:
         for identifier, mistake in (*group_mistakes(tables.values(), self._known), *renaming_mistakes(tables, self._known)):
             self.mistakes.add([mistake])
             tables.pop(identifier, None)
+        self._check_columns(Definitions(tables, sources), expansions)
         return Definitions(tables, sources)
+
+    def _check_columns(self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]) -> None:
+        """Tell what Spark says of the queries of sound tables. These stay: what is wrong with them is what they read."""
+        for identifier, problem in () if self.columns is None else self.columns.problems(definitions, expansions):
+            query = self._known[identifier].query
+            if query is not None and self.columns is not None:
+                self.columns.refused[identifier] = query.mistake(problem.offset, problem.message)
+                self.mistakes.add([self.columns.refused[identifier]])
 
     def _table(self, entry: Entry, declared: TableDeclaration, expansion: Expansion | None) -> DynamicTable | None:
         """The table, when neither it nor its query has a mistake."""
@@ -141,11 +152,12 @@ class Resolver:
         for reference, what in zip(analysis.references, resolved, strict=True):
             for identifier in what.reads:
                 origins.setdefault(identifier, reference)
-        query = expand(analysis, targets).strip()
+        edits = tuple(expansion(analysis, targets))
+        query = edited(analysis.text, edits).strip()
         self._written_out += len(query)
         nested = max((what.nested for what in resolved), default=0)
         watermark = any(one not in self._known or self._known[one].may_have_watermark for one in origins)
-        return Expansion(query, analysis, origins, nested, watermark)
+        return Expansion(query, analysis, origins, edits, nested, watermark)
 
     def _resolved(
         self, entry: Entry, query: QueryText, analysis: Analysis, trail: tuple[TableIdentifier, ...]

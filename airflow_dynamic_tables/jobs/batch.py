@@ -16,8 +16,9 @@ from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.expectations import repeated, results, violations_in_stage, without_dropped
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.functions import register
+from airflow_dynamic_tables.jobs.query.checking import check_columns
 from airflow_dynamic_tables.jobs.query.settings import settle_settings
-from airflow_dynamic_tables.jobs.readers import bind
+from airflow_dynamic_tables.jobs.readers import bind, check_spelling
 from airflow_dynamic_tables.jobs.servers.copying import ServerTable
 from airflow_dynamic_tables.jobs.writers import write
 
@@ -108,6 +109,9 @@ def planned_rows(spark: SparkSession, plan: RefreshPlan, driver: Driver) -> Data
     :raises ValueError: when it reads something else, or does not return the partition keys.
     """
     driver.check_query(plan.query, [source.view for source in plan.sources])
+    check_columns(spark, plan.query, plan.sources)
+    for source in plan.sources if plan.settings.get("spark.sql.caseSensitive", "").strip().lower() == "true" else ():
+        check_spelling(spark, source)
     for expected in plan.expectations:
         if expected.predicate is not None:
             driver.check_query(f"SELECT (\n{expected.predicate}\n)", ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -15,6 +15,9 @@ from airflow_dynamic_tables.jobs.drivers.base import Driver
 from airflow_dynamic_tables.jobs.files import exactly
 from airflow_dynamic_tables.jobs.servers.login import needing, password_for
 from airflow_dynamic_tables.jobs.servers.times import as_stored
+
+_BY_NAME = ("parquet", "orc")
+"""Formats whose columns are found by their names."""
 
 
 def bind(spark: SparkSession, source: SourceBinding, driver: Driver) -> None:
@@ -46,14 +49,37 @@ def frame_of(spark: SparkSession, source: SourceBinding, driver: Driver) -> Data
     return frame
 
 
+def check_spelling(spark: SparkSession, source: SourceBinding) -> None:
+    """Check that the files of a source spell its columns as its schema does, which Spark else reads as nulls.
+
+    Only for a session that tells cases of letters apart.
+
+    :raises ValueError: when they do not; names the column.
+    """
+    schema = schema_of(source)
+    if schema is None or source.format not in _BY_NAME:
+        return
+    wanted = {name.lower(): name for name in schema.names}
+    for part in source.parts or (SourcePart(source.files, source.base_path),):
+        reader = _reader(spark, source, part).option("mergeSchema", "true")
+        for name in reader.load([exactly(file) for file in part.files]).columns if part.files else ():
+            if name not in schema.names and name.lower() in wanted:
+                raise ValueError(
+                    f"the files of {source.identifier} have a column {name!r}, which is {wanted[name.lower()]!r} in its schema; "
+                    "with spark.sql.caseSensitive: true these are two"
+                )
+
+
 def _files(spark: SparkSession, source: SourceBinding, schema: StructType | None, part: SourcePart) -> DataFrame:
-    reader = spark.read.format(source.format).options(**source.options)
-    reader = reader.option("ignoreMissingFiles", "false")
-    if part.base_path is not None:
-        reader = reader.option("basePath", part.base_path)
+    reader = _reader(spark, source, part)
     if schema is not None:
         reader = reader.schema(schema)
     return reader.load([exactly(file) for file in part.files])
+
+
+def _reader(spark: SparkSession, source: SourceBinding, part: SourcePart) -> DataFrameReader:
+    reader = spark.read.format(source.format).options(**source.options).option("ignoreMissingFiles", "false")
+    return reader.option("basePath", part.base_path) if part.base_path is not None else reader
 
 
 def _check_files(frame: DataFrame, source: SourceBinding, expected: int, driver: Driver) -> None:

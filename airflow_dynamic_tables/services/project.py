@@ -20,6 +20,7 @@ from airflow_dynamic_tables.definitions.loader import (
     load_table_definitions,
 )
 from airflow_dynamic_tables.definitions.model import Conventions, Definitions
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.settings import (
     allowed_in,
@@ -29,17 +30,34 @@ from airflow_dynamic_tables.services.settings import (
     variables_in,
 )
 
+_USUAL = Path("dags/definitions")
+"""The folder of the definitions that is not named, below the current one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The file or folder of the definitions, and what the installation says for all of them; read when it is asked for."""
+    """The file or folder of the definitions, and what the installation says for all of them; read when it is asked for.
+
+    Where the folder ``is_new``, it does not exist until a statement declares the first table, and there are no definitions.
+    """
 
     path: Path
     conventions: Conventions
+    is_new: bool = False
 
-    def load(self) -> tuple[Definitions, tuple[Mistake, ...]]:
-        """All tables without a mistake, and every mistake: one broken definition hides no other table."""
-        return load_sound_definitions(self.path, conventions=self.conventions)
+    @property
+    def is_empty(self) -> bool:
+        """Whether the folder of a new project does not exist yet."""
+        return self.is_new and not self.path.exists()
+
+    def load(self, columns: ReturnedColumns | None = None) -> tuple[Definitions, tuple[Mistake, ...]]:
+        """All tables without a mistake, and every mistake: one broken definition hides no other table.
+
+        :param columns: is asked which columns the queries return.
+        """
+        if self.is_empty:
+            return Definitions(), ()
+        return load_sound_definitions(self.path, conventions=self.conventions, columns=columns)
 
     def load_draft(self, drafts: Mapping[Path, bytes | None]) -> tuple[Definitions, tuple[Mistake, ...]]:
         """As :meth:`load`, what it would give if this stood in these files of the folder; ``None``: if they were not there."""
@@ -69,27 +87,39 @@ def find_definitions(named: str | None = None, environ: Mapping[str, str] = os.e
     return next((path for path in _places(named, environ) if path.exists()), None)
 
 
+def new_definitions(named: str | None = None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder that the first declaration of a new project makes; ``None`` when one is named: that has to exist."""
+    return None if _chosen(named, environ) else _USUAL.absolute()
+
+
 def open_project(
     named: str | None = None,
     catalogs: str | None = None,
     threshold: Freshness | None = None,
     environ: Mapping[str, str] = os.environ,
+    *,
+    may_be_new: bool = False,
 ) -> Project:
     """The project of an installation, without Airflow.
 
     :param named: file or folder of the definitions; as of :func:`find_definitions`.
     :param catalogs: the catalogs file; as of the environment, or beside the definitions.
     :param threshold: the freshness below which tables that say nothing else are refreshed all the time; as of the environment.
+    :param may_be_new: whether the usual folder of definitions need not exist; one that is named has to.
     :raises ConfigurationError: when there is nothing at that place, or the environment says what cannot be understood.
     :raises DefinitionError: when the catalogs file is wrong.
     """
     path = find_definitions(named, environ)
+    is_new = False
+    if path is None and may_be_new:
+        path = new_definitions(named, environ)
+        is_new = True
     if path is None:
         where = " or ".join(map(str, _places(named, environ)))
         raise ConfigurationError(f"No definitions at {where}; name their folder with --definitions.")
     chosen = {**environ, **({"DYNAMIC_TABLES_CATALOGS": catalogs} if catalogs else {})}
     said = conventions_of(chosen, find_catalogs_file(path), threshold or threshold_in(environ))
-    return Project(path, said)
+    return Project(path, said, is_new)
 
 
 def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: Freshness) -> Conventions:
@@ -103,10 +133,13 @@ def conventions_of(environ: Mapping[str, str], beside: Path | None, threshold: F
     return Conventions(scope, allowed_in(environ), threshold, formats, variables_in(environ))
 
 
+def _chosen(named: str | None, environ: Mapping[str, str]) -> str | None:
+    return named or environ.get("DYNAMIC_TABLES_DEFINITIONS")
+
+
 def _places(named: str | None, environ: Mapping[str, str]) -> Iterator[Path]:
-    chosen = named or environ.get("DYNAMIC_TABLES_DEFINITIONS")
-    if chosen:
+    if chosen := _chosen(named, environ):
         yield Path(chosen)
     else:
-        yield Path("dags/definitions")
+        yield _USUAL
         yield Path(environ.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "dags/definitions"

@@ -114,7 +114,7 @@ def parse_threshold(setting: str, text: str) -> Freshness:
 
 def find_catalogs_file(definitions: Path) -> Path | None:
     """The ``catalogs.yaml`` in the folder of the definitions, or beside that folder."""
-    folder = definitions if definitions.is_dir() else definitions.parent
+    folder = definitions.parent if definitions.is_file() else definitions
     places = (place / name for place in (folder, folder.parent) for name in ("catalogs.yaml", "catalogs.yml"))
     return next((place for place in places if place.is_file()), None)
 

@@ -133,6 +133,14 @@ def as_dynamic(identifier: TableIdentifier, table: AnyTable) -> CatalogDynamicTa
     return table
 
 
+def has_state(settings: Settings) -> bool:
+    """Whether there is a database of the ledger: the file of one, or a server, which is not asked.
+
+    :raises ConfigurationError: when its URL is malformed.
+    """
+    return Database(settings.database_url).is_begun
+
+
 def open_workspace(settings: Settings, clock: Callable[[], datetime] = utc_now) -> Workspace:
     """Put a workspace together. Connects to nothing yet: ledger and catalogs do so when they are first asked.
 

@@ -10,6 +10,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import offset_before
 from airflow_dynamic_tables.definitions.statements.editing import Edit, altered, edited, renamed, without
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import (
@@ -37,7 +38,7 @@ from airflow_dynamic_tables.services.deployments.declaring import declaration_of
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.files import FileChange
 from airflow_dynamic_tables.services.deployments.values import Change
-from airflow_dynamic_tables.sql.naming import full_names, offset_before
+from airflow_dynamic_tables.sql.naming import full_names
 from airflow_dynamic_tables.sql.session import Answer, Session
 
 
@@ -55,8 +56,11 @@ def create_table(session: Session, script: Script, statement: CreateDynamicTable
         where = f"it is declared at {known.path}:{known.line}" if known else "its catalog has it"
         raise TableAlreadyExistsError(f"{identifier} exists: {where}. CREATE OR ALTER makes it what the statement says.")
     draft = declaration_draft(session, script, statement, known)
+    is_first = session.project.is_empty
     with draft.told(), declared(session.project, draft.change) as definitions:
-        return _registered(session, definitions, identifier)
+        answer = _registered(session, definitions, identifier)
+    note = f"Created the folder {session.project.path}, which holds the definitions." if is_first else None
+    return replace(answer, note=note)
 
 
 def alter_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> Answer:

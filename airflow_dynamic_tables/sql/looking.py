@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, 
 from airflow_dynamic_tables.core.plain import to_plain
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised, restored
-from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
+from airflow_dynamic_tables.definitions.printing.statement_text import ended, statement_of
 from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import (
@@ -122,7 +122,8 @@ def show_create(session: Session, _: Script, statement: ShowCreate) -> Answer:
     table = session.project.load()[0].tables.get(identifier)
     if table is not None and table.path.suffix == SQL_SUFFIX:
         declaration = declaration_of(table)
-        text = without_secrets(f"{declaration.text[declaration.statement.start : declaration.statement.end]};")
+        query = declaration.statement.query
+        text = without_secrets(ended(declaration.text[declaration.statement.start : query.start + len(query.value)]))
     elif table is not None:
         text = statement_of(restored(normalised(table)))
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from airflow_dynamic_tables.core.identifiers import join_name
 from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.statements.editing import Edit
@@ -18,15 +16,3 @@ def full_names(query: str, catalog: str, database: str) -> list[Edit]:
             start = reference.parts[0].start
             edits.append((start, start, f"{join_name(*missing)}."))
     return edits
-
-
-def offset_before(edits: Iterable[Edit], offset: int) -> int:
-    """The offset in a text of what stands at an offset of the edited text."""
-    moved = 0
-    for start, end, new in sorted(edits):
-        if offset < start + moved:
-            break
-        if offset < start + moved + len(new):
-            return start
-        moved += len(new) - (end - start)
-    return offset - moved

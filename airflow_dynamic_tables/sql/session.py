@@ -60,8 +60,9 @@ class Session:
         query: Run,
         owner: str,
     ) -> Session:
-        """A session that begins where short names of definitions are."""
-        return cls(project, workspace, refresh, create, query, owner, *project.conventions.scope)
+        """A session that begins in the default database of the default catalog."""
+        scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
+        return cls(project, workspace, refresh, create, query, owner, *scope)
 
     def table(self, name: Name) -> TableIdentifier:
         """A name in full.

@@ -258,7 +258,7 @@ def test_plan_loads_no_catalog_no_spark_and_no_airflow(project: Path) -> None:
     code = (
         "import sys\n"
         "from airflow_dynamic_tables.cli.main import main\n"
-        "main(['plan', '--output', 'json']); main(['validate'])\n"
+        "main(['plan', '--output', 'json']); main(['validate', '--without-spark'])\n"
         "sys.exit(', '.join({'airflow', 'pyspark', 'pyiceberg', 'sqlalchemy'} & set(sys.modules)) or 0)"
     )
     root = str(Path(__file__).parents[2])

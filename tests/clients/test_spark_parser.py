@@ -48,7 +48,18 @@ def test_what_spark_refuses_has_a_place_and_its_words(
     assert "\n" not in refusal.message
 
 
-@pytest.mark.parametrize("query", ["SELECT 1;", "TABLE t", "SELECT v:a.b::INT FROM t", "/*/**/*/ SELECT 1", "FROM t |> DROP a"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1;",
+        "TABLE t",
+        "SELECT v:a.b::INT FROM t",
+        "/*/**/*/ SELECT 1",
+        "FROM t |> DROP a",
+        "SELECT a FROM t DISTRIBUTE BY a",
+        "SELECT '${env:HOME}'",
+    ],
+)
 def test_what_spark_can_parse_is_not_refused(query: str, parser: SparkParser) -> None:
     assert parser.refusal(query) is None
 
@@ -80,3 +91,37 @@ def test_a_java_that_does_not_start_is_told(java: None, tmp_path: Path) -> None:
 def test_without_java_or_spark_there_is_no_parser(tmp_path: Path) -> None:
     assert SparkParser.installed({"PATH": str(tmp_path)}) is None
     assert SparkParser.installed({"SPARK_HOME": str(tmp_path)}) is None
+
+
+def test_the_analyzer_says_what_a_session_says(spark: SparkSession, parser: SparkParser) -> None:
+    given = "WITH t AS (SELECT s.* FROM (SELECT CAST(NULL AS STRUCT<ds string, n int, st struct<`a b`: array<int>>>) AS s)) "
+    for query in (
+        "SELECT ds, sum(n) AS s, st.`a b`[0] AS first, n / 2 FROM t GROUP BY ALL",
+        "SELECT *, row_number() OVER (PARTITION BY ds ORDER BY n) AS r FROM t QUALIFY r = 1",
+        "WITH RECURSIVE r AS (SELECT n FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT * FROM r",
+        "FROM t |> AGGREGATE count(*) AS c GROUP BY ds |> WHERE c > 1",
+        "SELECT ds, '${ds}' AS text FROM t CLUSTER BY ds",
+        "SELECT a.ds FROM t a WHERE EXISTS (SELECT 1 FROM t b WHERE b.n = a.n) UNION SELECT 'x'",
+        "SELECT explode(st.`a b`) AS e, date_trunc('day', now()) AS at FROM t LATERAL VIEW posexplode(st.`a b`) AS p, v",
+        "SELECT * FROM t PIVOT (sum(n) FOR ds IN ('a', 'b'))",
+        "SELECT to_json(st), window(to_timestamp(ds), '1 hour').start, 'x' COLLATE UTF8_LCASE AS c FROM t",
+    ):
+        asked = f"{given}(\n{query}\n)"
+        assert parser.returned(asked, {}) == spark.sql(asked)._jdf.schema().json(), query
+
+
+def test_settings_decide_what_a_query_means(parser: SparkParser) -> None:
+    query = "SELECT N + '1' AS x FROM (SELECT 1 AS n)"
+    assert '"type":"long"' in str(parser.returned(query, {}))
+    assert '"type":"double"' in str(parser.returned(query, {"spark.sql.ansi.enabled": "false"}))
+    refused = parser.returned(query, {"spark.sql.caseSensitive": "true"})
+    assert isinstance(refused, Refusal)
+    assert refused.place == (0, 7)
+    assert refused.message.endswith("`N` cannot be resolved. Did you mean one of the following? [`n`]")
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT mine(1)", "SELECT lake.mine(1)", "SELECT * FROM nothing", "SELECT v:a::int FROM (SELECT parse_json('1') v)"]
+)
+def test_what_takes_a_session_is_not_refused(query: str, parser: SparkParser) -> None:
+    assert parser.returned(query, {}) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from airflow_dynamic_tables.cli import argument_types
 from airflow_dynamic_tables.cli.arguments import (
     DEBUG,
-    DEFINITIONS,
     INTO,
     MASTER,
     OUTPUT,
@@ -32,11 +31,12 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "validate",
         "check the definitions and print every mistake",
-        f"{_PACKAGE}.definitions.validate",
-        (DEFINITIONS, WITHOUT_SPARK, DEBUG),
+        f"{_PACKAGE}.checking.validate",
+        (WITHOUT_SPARK, *STATE),
         "Check every definition. Prints every mistake of every file as path:line:column: message, and exits with 1 if there "
         "is one. Needs no catalog, no Spark and no Airflow: right for a pre-commit hook or CI. If PySpark and Java are "
-        "installed, Spark's own parser checks each query, once.",
+        "installed, Spark checks the syntax of each query once, and the columns of the queries that changed since they were "
+        "deployed.",
         is_daily=True,
     ),
     Command(

@@ -34,6 +34,7 @@ DEPLOYMENT_COMMANDS: tuple[Command, ...] = (
                 "also recompute all rows of tables whose query changed; a rebuild needs this",
                 {"action": "store_true"},
             ),
+            Argument(("--without-spark",), "do not ask Spark which columns the changed queries return", {"action": "store_true"}),
             Argument(("--take-over",), "take over tables that another deployment has declared", {"action": "store_true"}),
             MASTER,
             *STATE,

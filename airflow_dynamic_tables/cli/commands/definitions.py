@@ -7,7 +7,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.cli import output
@@ -18,7 +17,8 @@ from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
-from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
+from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.query_tests.loading import load_tests
@@ -26,11 +26,19 @@ from airflow_dynamic_tables.services.refresh.preview import not_schedulable, pre
 
 
 def validate(arguments: Namespace) -> int:
-    """Print every mistake of every file, one a line."""
+    """Print every mistake of every file, one a line. Neither Spark nor a catalog is asked."""
     project = project_of(arguments)
+    return print_mistakes(arguments, project, lambda: (checked(project), "Their queries were not parsed by Spark."))
+
+
+def print_mistakes(arguments: Namespace, project: Project, load: Callable[[], tuple[Definitions, str]]) -> int:
+    """Print every mistake of every file, one a line, and warnings of sound tables.
+
+    :param load: gives the definitions, and who read their queries.
+    """
     try:
         with progress_of(arguments).step("Checking the definitions and their queries"):
-            defined, judge = _parsed(partial(_checked, project), None if arguments.without_spark else SparkParser.installed())
+            defined, judge = load()
     except DefinitionError as error:
         print(error)
         return FAILED
@@ -45,12 +53,13 @@ def validate(arguments: Namespace) -> int:
     return OK
 
 
-def _checked(project: Project, spark: SparkParser | None = None) -> Definitions:
+def checked(project: Project, spark: SparkParser | None = None, columns: ReturnedColumns | None = None) -> Definitions:
     """The definitions.
 
+    :param columns: is asked which columns the queries return.
     :raises DefinitionError: with every mistake of them and of their tests.
     """
-    defined, _, mistakes = load_tests(project, spark)
+    defined, _, mistakes = load_tests(project, spark, columns)
     if mistakes:
         raise DefinitionError(mistakes)
     return defined
@@ -69,19 +78,6 @@ def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: De
         return []
     refusals = ((table, refusal_of_servers(table, defined.sources)) for table in tables)
     return [Mistake(table.path, table.line, 1, why) for table, why in refusals if why and leads_to_server(table.spark.conn_id)]
-
-
-def _parsed(load: Callable[..., Definitions], spark: SparkParser | None) -> tuple[Definitions, str]:
-    """The definitions, and who read their queries: Spark's own parser where there is one."""
-    if spark is not None:
-        try:
-            with spark:
-                return load(spark=spark), f"Spark {spark.version} can parse the queries; their columns were not checked."
-        except (ConfigurationError, DefinitionError):
-            if spark.failure is None:
-                raise
-        print(f"{spark.failure} Queries are checked without it.", file=sys.stderr)
-    return load(), "Spark did not parse the queries."
 
 
 def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments

@@ -42,9 +42,7 @@ def sql(arguments: Namespace) -> int:
     except BaseException as error:
         _finish(done, arguments.output)
         if done:
-            lines = ", ".join(str(outcome.line) for outcome in done)
-            verb, noun = ("was", "line") if len(done) == 1 else ("were", "lines")
-            print(f"{output.counted(len(done), 'statement')} had already run and {verb} kept ({noun} {lines}).", file=sys.stderr)
+            print(_kept(done), file=sys.stderr)
         if not isinstance(error, DefinitionError):
             raise
         print(told(error, text, path), file=sys.stderr)
@@ -64,6 +62,12 @@ def _text(arguments: Namespace) -> tuple[str, Path]:
     if text is None:
         raise DefinitionError(tuple(mistakes))
     return text, path
+
+
+def _kept(done: list[Done]) -> str:
+    lines = list(dict.fromkeys(str(outcome.line) for outcome in done))
+    many = "1 statement had already run and was" if len(done) == 1 else f"{len(done)} statements had already run and were"
+    return f"{many} kept ({'line' if len(lines) == 1 else 'lines'} {', '.join(lines)})."
 
 
 def _finish(done: list[Done], form: str) -> None:

@@ -26,8 +26,11 @@ from airflow_dynamic_tables.sql.session import Session
 
 @contextmanager
 def session_of(arguments: Namespace) -> Iterator[Session]:
-    """A session on what the arguments name; mistakes of the definitions are printed on stderr."""
-    project = project_of(arguments)
+    """A session on what the arguments name; mistakes of the definitions are printed on stderr.
+
+    The usual folder of definitions need not exist: the first statement that declares a table makes it.
+    """
+    project = project_of(arguments, may_be_new=True)
     with progress_of(arguments).step("Reading the definitions"):
         mistakes = project.load()[1]
     for mistake in mistakes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +45,46 @@ SHOW DYNAMIC TABLES, DESCRIBE, EXPLAIN, SELECT, USE, CREATE and DROP of DATABASE
   SELECT * FROM lake.shop.visits WHERE visits > 10 ORDER BY visits DESC LIMIT 20;
 
 Tab completes. Ctrl-C clears the input, or stops the running statement. Ctrl-D, exit, quit or \\q end the shell;
-help or ? shows this."""
+help or ? shows this, help CREATE the grammar of what begins so."""
+
+GRAMMAR = """\
+CREATE [OR ALTER] DYNAMIC TABLE [IF NOT EXISTS] name
+  [(column [COMMENT 'text'], ...)]
+  [COMMENT 'text']
+  [PARTITIONED BY (key, ...)]
+  [WITH ('key' = 'value', ...)]
+  [FRESHNESS = {INTERVAL '1' DAY | '1 day'}]
+  [REFRESH_MODE = {AUTO | FULL | INCREMENTAL | CONTINUOUS}]
+  AS query
+
+ALTER DYNAMIC TABLE name
+  { SUSPEND | RESUME [WITH (...)] | REFRESH [PARTITION (key = 'value', ...) [TO (key = 'value', ...)]]
+  | SET FRESHNESS = ... | SET REFRESH_MODE = ... | SET ('key' = 'value', ...) | RESET ('key', ...)
+  | RENAME TO name | AS query }
+
+DROP DYNAMIC TABLE [IF EXISTS] name [PURGE]
+
+SHOW DYNAMIC TABLES [{FROM | IN} [catalog.]database] [[NOT] LIKE 'pattern']
+SHOW {TABLES | VIEWS | FUNCTIONS} [{FROM | IN} [catalog.]database] [[NOT] LIKE 'pattern']
+SHOW DATABASES [{FROM | IN} catalog] [[NOT] LIKE 'pattern']
+SHOW CATALOGS [[NOT] LIKE 'pattern']
+SHOW CREATE DYNAMIC TABLE name
+{DESCRIBE | DESC} [EXTENDED] name
+EXPLAIN {CREATE DYNAMIC TABLE ... | ALTER DYNAMIC TABLE name {AS query | REFRESH ...} | query}
+{SELECT | WITH | FROM | VALUES | TABLE | MAP | REDUCE} ...: a query of Spark SQL that only reads
+USE {[catalog.]database | CATALOG catalog}
+
+CREATE DATABASE [IF NOT EXISTS] [catalog.]name [COMMENT 'text'] [WITH (...)]
+DROP DATABASE [IF EXISTS] [catalog.]name [RESTRICT | CASCADE]
+CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name
+  [USING format] [PARTITIONED BY (key, ...)] [COMMENT 'text'] AS query
+CREATE VIEW [IF NOT EXISTS] name [COMMENT 'text'] AS query
+DROP VIEW [IF EXISTS] name
+CREATE FUNCTION [IF NOT EXISTS] name AS 'implementation' [LANGUAGE {JAVA | PYTHON}] [WITH (...)]
+DROP FUNCTION [IF EXISTS] name"""
+"""Every statement; see docs/sql.md."""
+
+_NO_FILE = "There is no catalogs.yaml: any name is an embedded catalog. USE lake.sales; sets the one of short names."
 
 _KEYWORDS = (
     *("ALTER", "AND", "AS", "BY", "CASCADE", "CATALOG", "CATALOGS", "COMMENT", "CREATE", "CROSS", "DATABASE", "DATABASES"),
@@ -85,6 +125,8 @@ class Shell:
             prompt_continuation=lambda width, _line, _wraps: "... ".rjust(width),
         )
         print("Statements end with ';'. Tab completes, help tells more, Ctrl-D ends.", file=sys.stderr)
+        if self._session.workspace.settings.catalogs_file is None:
+            print(_NO_FILE, file=sys.stderr)
         while True:
             completer.forget()
             try:
@@ -96,8 +138,8 @@ class Shell:
             word = _word(text)
             if word in _ENDS:
                 return OK
-            if word in _ASKS:
-                print(_HELP)
+            if (asked := _asked(word)) is not None:
+                print(_help(asked))
             else:
                 self._carry_out(text)
 
@@ -184,7 +226,29 @@ def _history_of_user(environ: os._Environ[str]) -> History:
 
 def _is_whole(text: str) -> bool:
     """Whether Enter ends a text: one that ends with a semicolon, and a word for the shell itself."""
-    return is_complete(text) or _word(text) in (*_ENDS, *_ASKS)
+    word = _word(text)
+    return is_complete(text) or word in _ENDS or _asked(word) is not None
+
+
+def _asked(word: str) -> str | None:
+    """The beginning of the statement that help is asked for, empty for all; ``None``: no help is asked for."""
+    first, _, begins = word.partition(" ")
+    return " ".join(begins.split()) if first in _ASKS else None
+
+
+def _help(begins: str) -> str:
+    """The grammar of the statements that begin so; a choice in braces begins with each of its words."""
+    if not begins:
+        return _HELP
+    first, *others = begins.upper().split()
+    entries = re.split(r"\n+(?=[A-Z{])", GRAMMAR)
+    heads = {entry: re.findall(r"\w+", entry.partition("\n")[0]) for entry in entries}
+    found = [
+        entry
+        for entry, words in heads.items()
+        if first in (words if entry.startswith("{") else words[:1]) and set(others) <= set(words)
+    ]
+    return "\n".join(found) or f"There is no statement {begins.upper()}; help lists them."
 
 
 def _word(text: str) -> str:

@@ -74,6 +74,11 @@ class Database:
         """An SQLite database in the memory of this process, which lives as long as this object."""
         return cls(f"sqlite:///file:/{uuid4()}?vfs=memdb&uri=true", private_files=False)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the file of SQLite exists; a server is not asked."""
+        return not self.is_sqlite or Path(self._url.database or "").exists()
+
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that commits at the end of the body; on SQLite it holds the write lock from the start.

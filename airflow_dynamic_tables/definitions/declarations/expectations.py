@@ -153,6 +153,8 @@ class ExpectDeclaration(RowsDeclaration):
     """Columns by which an expected row is found among those that the query returned, to show what is different."""
     only: tuple[Name, ...] = ()
     """The columns that are compared; default: all."""
+    types: dict[Name, Name] = Field(default_factory=dict)
+    """The types of columns, as Spark writes them: `revenue: DECIMAL(12,2)`; default: whatever the query returns."""
 
 
 class QueryTestDeclaration(Declaration):

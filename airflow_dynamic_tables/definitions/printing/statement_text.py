@@ -17,7 +17,7 @@ from airflow_dynamic_tables.definitions.printing.declaring import declaration_of
 from airflow_dynamic_tables.definitions.queries.text import analyse
 from airflow_dynamic_tables.definitions.statements.documents import is_option, is_yaml
 from airflow_dynamic_tables.definitions.statements.grammar import is_plain_name
-from airflow_dynamic_tables.definitions.statements.lexing import TokenKind, tokens_of
+from airflow_dynamic_tables.definitions.statements.lexing import tokens_of
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script
 from airflow_dynamic_tables.definitions.statements.values import CreateDynamicTable
 from airflow_dynamic_tables.exceptions import UnsupportedError
@@ -36,7 +36,7 @@ def statement_of(table: DynamicTable) -> str:
     """
     said = declaration_of(table)
     query = _one_statement(said["query"])
-    text = "\n".join([*_head(said), f"AS\n{query};"])
+    text = ended("\n".join([*_head(said), f"AS\n{query}"]))
     script = parse_script(text, Path())
     statements = script.statements
     if len(statements) != 1 or not isinstance(statements[0], CreateDynamicTable) or "\r" in text:
@@ -113,11 +113,13 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
+def ended(statement: str) -> str:
+    """A statement with its semicolon, which no comment at its end takes in."""
+    *_, last, _ = (None, *tokens_of(statement))
+    return f"{statement}\n;" if last is not None and statement[last.end :].strip() else f"{statement};"
+
+
 def _one_statement(query: str) -> str:
-    """A query without what stands behind its end."""
-    end = 0
-    for token in tokens_of(query):
-        if token.word == ";" or token.kind is TokenKind.END:
-            break
-        end = token.end
-    return query[:end]
+    """A query without its semicolon, and what stands behind that."""
+    end = next((token.start for token in tokens_of(query) if token.word == ";"), len(query))
+    return query[:end].rstrip()

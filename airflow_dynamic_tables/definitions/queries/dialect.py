@@ -67,10 +67,15 @@ class SparkSQL(Spark):
         }
         PIPE_SYNTAX_TRANSFORM_PARSERS = {  # noqa: RUF012
             **SparkParser.PIPE_SYNTAX_TRANSFORM_PARSERS,
+            "CLUSTER BY": lambda self, query: self._parse_pipe_order(query),
+            "DISTRIBUTE BY": lambda self, query: self._parse_pipe_order(query),
             "DROP": lambda self, query: self._parse_pipe_columns(query),
-            "OFFSET": lambda self, query: self._parse_pipe_syntax_limit(query),
+            "LIMIT": lambda self, query: self._parse_pipe_limit(query),
+            "OFFSET": lambda self, query: self._parse_pipe_limit(query),
+            "ORDER BY": lambda self, query: self._parse_pipe_order(query),
             "SELECT": lambda self, query: self._parse_pipe_select(query),
             "SET": lambda self, query: self._parse_pipe_columns(query),
+            "SORT BY": lambda self, query: self._parse_pipe_order(query),
         }
 
         def reset(self) -> None:
@@ -155,6 +160,25 @@ class SparkSQL(Spark):
             if not isinstance(select, exp.Select):
                 return query
             query.select(*select.expressions, append=False, copy=False)
+            query.set("windows", select.args.get("windows"))
+            return self._build_pipe_cte(query=query, expressions=[exp.Star()])
+
+        def _parse_pipe_order(self, query: exp.Select) -> exp.Select:
+            """Each clause of a pipe is a query of its own, and more than one may order."""
+            while clause := (
+                self._parse_order()
+                or self._parse_sort(exp.Cluster, TokenType.CLUSTER_BY)
+                or self._parse_sort(exp.Distribute, TokenType.DISTRIBUTE_BY)
+                or self._parse_sort(exp.Sort, TokenType.SORT_BY)
+            ):
+                query.set(clause.key, clause)
+                query = self._build_pipe_cte(query=query, expressions=[exp.Star()])
+            return query
+
+        def _parse_pipe_limit(self, query: exp.Select) -> exp.Select:
+            """As sqlglot, which expects a number where a SELECT before the pipe has no LIMIT."""
+            query.set("limit", self._parse_limit() or query.args.get("limit"))
+            query.set("offset", self._parse_offset() or query.args.get("offset"))
             return self._build_pipe_cte(query=query, expressions=[exp.Star()])
 
         def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:

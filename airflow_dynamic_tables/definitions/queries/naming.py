@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias, quote
 from airflow_dynamic_tables.definitions.queries.text import Analysis, Problem, Qualifier, Target
 
 Edit = tuple[int, int, str]
@@ -83,11 +83,12 @@ class _Query:
         """The nearest table that a qualifier names with its database; a problem when it may mean something else, too."""
         nearest = None
         first = qualifier.parts[0].text.lower()
-        hidden = False
+        is_column = len(qualifier.parts) > 1 and first in self._analysis.column_aliases
+        hidden = is_column and qualifier.of_result
         for scope in self._outwards(qualifier.scope):
             meaning = self._matching(qualifier, scope)
             if meaning is None:
-                hidden = hidden or (nearest is None and self._is_name(first, scope))
+                hidden = hidden or (nearest is None and (is_column or self._is_name(first, scope)))
             elif hidden or (nearest is not None and not self._same(nearest, meaning)) or not self._same(meaning, meaning):
                 return _ambiguous(qualifier)
             else:
@@ -128,7 +129,7 @@ class _Query:
         for number in sorted(renamed):
             table = self._targets[number].identifier
             if table not in own:
-                alias = f"{table.database}__{table.table}"
+                alias = own_alias(table.database, table.table)
                 while alias.lower() in self._text or alias.lower() in taken:
                     alias += "_"
                 own[table] = alias

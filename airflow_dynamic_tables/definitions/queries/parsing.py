@@ -43,7 +43,8 @@ def analyse(query: str) -> Analysis:
         calls = tuple(_calls(root, tokens))
         problems = tuple(_problems(root, tokens))
         needs = tuple(_needs(tokens))
-        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, *_outputs(root), calls, needs, problems)
+        found = (*_outputs(root), calls, needs, problems, seen.column_aliases)
+        return Analysis(text, seen.references, seen.scopes, seen.qualifiers, *found)
     except _UnusableError as error:
         return Analysis(query, problems=(error.problem,))
     except RecursionError:

@@ -45,6 +45,7 @@ class Scopes:
         )
         self.qualifiers = tuple(self._qualifiers())
         self.scopes = tuple(self._scopes({id(table) for table in tables}))
+        self.column_aliases = tuple(sorted(self._column_aliases()))
 
     def _number(self, select: _Select) -> int:
         if id(select) not in self._numbers:
@@ -66,6 +67,15 @@ class Scopes:
         for parts in hinted:
             if any(part.text.lower() in unaliased for part in parts):
                 yield Qualifier(parts, None)
+
+    def _column_aliases(self) -> set[str]:
+        first = {qualifier.parts[0].text.lower() for qualifier in self.qualifiers}
+        if not first:
+            return first
+        named = {node.alias for node in self._root.find_all(exp.Alias)}
+        for node in self._root.find_all(exp.Aliases, exp.TableAlias):
+            named |= {name.name for name in node.args.get("columns") or node.args.get("expressions") or ()}
+        return first & {name.lower() for name in named}
 
     def _hinted(self) -> Iterator[tuple[Span, ...]]:
         for token in self._tokens:

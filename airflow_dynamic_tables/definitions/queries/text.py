@@ -85,7 +85,8 @@ class Analysis:
 
     ``text`` is the query without a final semicolon, ``outputs`` its column names (``None`` for one that has no plain name),
     or ``None`` when they depend on the tables. ``types`` are theirs, where a cast or a function tells. ``calls``
-    are the names of the functions that SQL itself does not have.
+    are the names of the functions that SQL itself does not have. ``column_aliases`` are, in lower case, those of the names that
+    qualifiers begin with that the query also gives to columns, anywhere.
     """
 
     text: str
@@ -97,6 +98,7 @@ class Analysis:
     calls: tuple[tuple[Span, ...], ...] = ()
     needs: tuple[Need, ...] = ()
     problems: tuple[Problem, ...] = ()
+    column_aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -40,7 +40,8 @@ class GivenRows:
 class ExpectedRows:
     """What the query has to return: rows, whose types only the query knows, or a query that reads nothing.
 
-    ``named`` are the columns that somebody wrote down, ``key`` and ``only`` are as declared.
+    ``named`` are the columns that somebody wrote down, ``key`` and ``only`` are as declared. ``types`` are those of columns, as
+    tables have them.
     """
 
     rows: tuple[WrittenRow, ...]
@@ -48,6 +49,7 @@ class ExpectedRows:
     query: str | None = None
     key: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ from airflow_dynamic_tables.definitions.query_tests.model import ExpectedRows, G
 from airflow_dynamic_tables.definitions.query_tests.rows import read_rows
 from airflow_dynamic_tables.definitions.reading import TESTS
 from airflow_dynamic_tables.definitions.resolving import Analyse
+from airflow_dynamic_tables.definitions.returned_columns import stored_type
 from airflow_dynamic_tables.definitions.validating import validate
+from airflow_dynamic_tables.exceptions import UnsupportedError
 from airflow_dynamic_tables.yaml_files.documents import Document, Location
 from airflow_dynamic_tables.yaml_files.parsing import parse_document
 from airflow_dynamic_tables.yaml_files.texts import read_text
@@ -223,9 +225,24 @@ class _TestReader:
                 for number, column in enumerate(getattr(declared, key)):
                     if column not in names:
                         self.mistakes.append(self.document.mistake((*place, key, number), _no_column(column, names)))
+            for column in declared.types:
+                if column not in names:
+                    self.mistakes.append(self.document.key_mistake((*place, "types", column), _no_column(column, names)))
         if declared.only and (left_out := [column for column in declared.key if column not in declared.only]):
             self.mistakes.append(self.document.mistake((*place, "key"), f"{left_out[0]!r} is a key and has to be compared, too"))
-        return ExpectedRows(written.rows, tuple(written.columns), declared.sql, declared.key, declared.only)
+        return ExpectedRows(
+            written.rows, tuple(written.columns), declared.sql, declared.key, declared.only, self._types(place, declared)
+        )
+
+    def _types(self, place: Location, declared: ExpectDeclaration) -> dict[str, str]:
+        """The expected types of columns, as tables have them."""
+        types: dict[str, str] = {}
+        for column, kind in declared.types.items():
+            try:
+                types[column] = stored_type(kind)
+            except UnsupportedError as error:
+                self.mistakes.append(self.document.mistake((*place, "types", column), str(error).removesuffix(".")))
+        return types
 
     def _check_sql(self, place: Location, sql: str | None) -> None:
         """Check that a query is one, and reads nothing."""

@@ -217,6 +217,8 @@ class Cursor:
     def query(self, start: int) -> Piece:
         """Everything up to the end of the statement, when it begins as a query does; its comments included.
 
+        The place of it ends at its last word: the comments behind that are in its text alone.
+
         :param start: where a comment may stand that belongs to it.
         """
         if not self.at_query():
@@ -226,9 +228,8 @@ class Cursor:
                 raise self.unexpected()
             self._check_forgotten_end()
             self.advance()
-        end = self.previous_end
-        text = self.text[start:end]
-        return Piece(text.strip(), start + len(text) - len(text.lstrip()), end)
+        text = self.text[start : self.current.start]
+        return Piece(text.strip(), start + len(text) - len(text.lstrip()), self.previous_end)
 
     def _check_forgotten_end(self) -> None:
         """A query is judged as a whole; that another statement begins in it is said best here."""

@@ -7,6 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 - pyspark's own habit
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, own_alias
+from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 
@@ -28,6 +32,8 @@ LEAVES = frozenset(
 
 WINDOWS = "WithWindowDefinition"
 """The node of a WINDOW clause, whose subqueries are no parts of it to Spark until it is analysed."""
+
+_OWN_ALIAS = own_alias("", "")
 
 _SUBQUERY = re.compile(r"#\d+ \[")
 """What a subquery is in the text of an expression."""
@@ -71,6 +77,40 @@ def check_name(names: Sequence[str], legal: Collection[str]) -> None:
             f"[TABLE_OR_VIEW_NOT_FOUND] for Spark the query reads {'.'.join(names)}, which is none of its declared tables; Spark "
             "takes its text otherwise than the definitions do"
         )
+
+
+def check_columns(spark: SparkSession, query: str, sources: Sequence[SourceBinding]) -> None:
+    """Check that no column takes the place of a table whose full name stands before a column in a query within the query.
+
+    Spark looks for ``sales.orders.amount`` among the columns of the inner tables first, and in ``query`` it is called otherwise.
+
+    :param sources: what it reads, registered as views.
+    :raises ValueError: when there is one; names it.
+    """
+    text = query.lower()
+    if _OWN_ALIAS not in text:
+        return
+    catalogs = {TableIdentifier.parse(source.identifier).catalog.lower() for source in sources}
+    for source in sources:
+        for column in spark.table(source.view).schema.fields:
+            name, parts = column.name.lower(), "|".join(_parts(column.dataType))
+            own = [f"`{_escaped(name)}__(?:{parts})_*`", *([f"`(?:{parts})__[^`]+`"] if name in catalogs else [])]
+            if parts and any(re.search(alias, text) for alias in own):
+                raise ValueError(
+                    f"a column of {source.identifier} is named {column.name}, as the database or catalog of a table is that the "
+                    "query names before a column; within a subquery Spark takes the column; give the table an alias in FROM"
+                )
+
+
+def _parts(kind: T.DataType) -> list[str]:
+    """Patterns of the names that may stand behind the dot after a column; none behind one without parts."""
+    if isinstance(kind, T.StructType):
+        return [_escaped(field.name.lower()) for field in kind.fields]
+    return _parts(kind.elementType) if isinstance(kind, T.ArrayType) else ["[^`]+"] if isinstance(kind, T.MapType) else []
+
+
+def _escaped(name: str) -> str:
+    return re.escape(name.replace("`", "``"))
 
 
 def check_windows(definitions: str) -> None:

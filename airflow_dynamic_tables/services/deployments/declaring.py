@@ -22,7 +22,7 @@ from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.statements.parsing import parse_script
 from airflow_dynamic_tables.definitions.statements.values import SQL_SUFFIX, CreateDynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DefinitionError, DynamicTableError
-from airflow_dynamic_tables.services.deployments.files import FileChange, only_writer, read, write
+from airflow_dynamic_tables.services.deployments.files import FileChange, only_writer, read, remove_if_unused, write
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.yaml_files.texts import line_and_column
 
@@ -72,7 +72,7 @@ def new_declaration(project: Project, identifier: TableIdentifier, statement: st
     :param statement: the statement, without a semicolon.
     :raises ConfigurationError: when the definitions are a single file.
     """
-    path = _folder(project) / file_name(identifier)
+    path = (project.path if project.is_empty else _folder(project)) / file_name(identifier)
     before = read(path)
     text = decoded(before or b"", path)
     if text and not text.endswith("\n"):
@@ -100,7 +100,7 @@ def declared(project: Project, change: FileChange) -> Iterator[Definitions]:
     :raises ConflictError: when somebody else changed the file meanwhile, or keeps writing.
     :raises ConfigurationError: when it cannot be written.
     """
-    with only_writer(_folder(project)):
+    with _made(project), only_writer(_folder(project)):
         definitions = checked(project, change)
         write(change)
         try:
@@ -108,6 +108,26 @@ def declared(project: Project, change: FileChange) -> Iterator[Definitions]:
         except BaseException:
             _take_back(change)
             raise
+
+
+@contextmanager
+def _made(project: Project) -> Iterator[None]:
+    """Make the folder of a new project; it is removed again when the body raises and nothing else is in it.
+
+    :raises ConfigurationError: when it cannot be made.
+    """
+    missing = [folder for folder in (project.path, *project.path.parents) if not folder.exists()] if project.is_empty else []
+    try:
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"The folder {project.path} of the definitions cannot be made: {error.strerror}.") from error
+    try:
+        yield
+    except BaseException:
+        if missing:
+            remove_if_unused(missing)
+        raise
 
 
 def tidied(project: Project, change: FileChange) -> None:

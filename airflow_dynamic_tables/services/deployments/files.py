@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +75,18 @@ def only_writer(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def remove_if_unused(folders: Sequence[Path]) -> None:
+    """Remove folders that were made for a file that is not written after all, as far as nothing else is in them.
+
+    :param folders: innermost first; the lock of statements is in the first one.
+    """
+    if [entry.name for entry in folders[0].iterdir()] == [_LOCK]:
+        (folders[0] / _LOCK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def write(change: FileChange) -> None:

@@ -36,7 +36,7 @@ class Downstream:
         :param columns: those of the table that may have other values.
         """
         touched: dict[TableIdentifier, Touched] = {identifier: columns}
-        for name in self._below(identifier):
+        for name in self.below(identifier):
             touched[name] = self._touched(name, touched)
         del touched[identifier]
         return tuple(
@@ -55,7 +55,8 @@ class Downstream:
             found |= more
         return found
 
-    def _below(self, identifier: TableIdentifier) -> Iterable[TableIdentifier]:
+    def below(self, identifier: TableIdentifier) -> Iterable[TableIdentifier]:
+        """The tables that read a table, directly or not, parents before children."""
         found: set[TableIdentifier] = set()
         waiting = [identifier]
         while waiting:

@@ -59,10 +59,12 @@ def judge(test: QueryTest, outcome: QueryTestOutcome) -> QueryTestResult:
         return error_of(test, outcome.error or "Spark said nothing", outcome.seconds)
     try:
         found = _difference(test, outcome.returned, outcome.expected)
+        retyped = _retyped(test, outcome.returned)
     except _WrongTestError as error:
         place = f"{error.mistake.path}:{error.mistake.line}:{error.mistake.column}"
         return _result(test, Verdict.ERROR, outcome.seconds, place, str(error))
-    return _result(test, Verdict.FAILED if found else Verdict.PASSED, outcome.seconds, found=found or None)
+    verdict = Verdict.FAILED if found or retyped else Verdict.PASSED
+    return _result(test, verdict, outcome.seconds, message=retyped, found=found or None)
 
 
 def error_of(test: QueryTest, message: str, seconds: float = 0.0) -> QueryTestResult:
@@ -95,10 +97,17 @@ def _difference(test: QueryTest, returned: ReturnedRows, expected: ReturnedRows 
     return difference(columns, _expected_rows(test, expected, compared), got)
 
 
+def _retyped(test: QueryTest, returned: ReturnedRows) -> str | None:
+    """Which columns have another type than expected; ``None``: none of them."""
+    types = {column.name: column.type for column in returned.columns}
+    wrong = (f"column {name!r} is {types[name]}, not {kind}" for name, kind in test.expected.types.items() if types[name] != kind)
+    return "; ".join(wrong) or None
+
+
 def _check_names(test: QueryTest, names: Sequence[str], expected: ReturnedRows | None) -> None:
     """Check that all columns that the test names are there."""
     wanted = [column.name for column in expected.columns] if expected is not None else test.expected.named
-    for name in (*wanted, *test.expected.key, *test.expected.only):
+    for name in (*wanted, *test.expected.key, *test.expected.only, *test.expected.types):
         if name not in names:
             hint = did_you_mean(name, names) or f"; it returns {', '.join(names)}"
             raise _WrongTestError(test.at("expect", f"the query returns no column {name!r}{hint}"))

@@ -13,15 +13,17 @@ from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.definitions.queries.text import Analysis, refusals
 from airflow_dynamic_tables.definitions.query_tests.model import QueryTest
 from airflow_dynamic_tables.definitions.query_tests.reading import load_query_tests
+from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.services.project import Project
 
 
 def load_tests(
-    project: Project, spark: SparkParser | None = None
+    project: Project, spark: SparkParser | None = None, columns: ReturnedColumns | None = None
 ) -> tuple[Definitions, tuple[QueryTest, ...], tuple[Mistake, ...]]:
     """The definitions of a project, their tests without a mistake, and the mistakes of both.
 
     :param spark: decides what is SQL; without it, what we can read is.
+    :param columns: is asked which columns the queries return.
     :raises ConfigurationError: when Spark's parser does not answer.
     """
     cache = Cache.of_user()
@@ -31,6 +33,7 @@ def load_tests(
         analysis = read(query)
         return replace(analysis, problems=(*analysis.problems, *refusals(analysis.needs, project.conventions.allowed)))
 
-    definitions, broken = load_sound_definitions(project.path, conventions=project.conventions, cache=cache, spark=spark)
+    conventions = project.conventions
+    definitions, broken = load_sound_definitions(project.path, conventions=conventions, cache=cache, spark=spark, columns=columns)
     tests, mistakes = load_query_tests(project.path, definitions, broken, analyse)
     return definitions, tests, tuple(sorted((*broken, *mistakes)))

@@ -39,6 +39,8 @@ def test_a_script_stops_at_the_first_error_and_says_what_is_done(project: Path, 
     ]
     assert "lake.sales.t" in ran.out
     assert (project / "dags" / "definitions" / "lake.sales.t.sql").exists()
+    ran = dynamic_tables("sql", "-e", "SHOW CATALOGS; SHOW CATALOGS; DROP DYNAMIC TABLE lake.sales.missing")
+    assert ran.err.splitlines()[0] == "2 statements had already run and were kept (line 1)."
 
 
 def test_a_mistake_of_grammar_anywhere_keeps_all_from_being_done(project: Path, dynamic_tables: Run) -> None:

@@ -9,39 +9,18 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output import DummyOutput
 
 from airflow_dynamic_tables.cli.statements import shell
 from airflow_dynamic_tables.cli.statements.shell import NameCompleter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from tests.cli.conftest import Ran, Run
+from tests.cli.statements.conftest import CTRL_C, CTRL_D, ENTER, Typed
 
-ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 CREATE = f"CREATE DYNAMIC TABLE lake.sales.t{ENTER}FRESHNESS = '1 day'{ENTER}AS SELECT 1 AS x;{ENTER}"
-
-Typed = Callable[[str], Ran]
-
-
-@pytest.fixture
-def typed(project: Path, dynamic_tables: Run, monkeypatch: pytest.MonkeyPatch) -> Typed:
-    """Types into the shell, and says how it ended and what it printed."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-
-    def run(keys: str) -> Ran:
-        with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-            keyboard.send_text(keys)
-            return dynamic_tables("sql")
-
-    return run
 
 
 def test_a_statement_goes_over_several_lines_until_its_semicolon(typed: Typed) -> None:

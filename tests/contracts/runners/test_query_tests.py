@@ -138,6 +138,15 @@ def test_every_type_keeps_its_values(run: Callable[[str], dict[str, QueryTestRes
     assert changed.changed[0].expected == {"a": [["2"], ["1"]]}
 
 
+def test_types_are_compared_where_they_are_expected(run: Callable[[str], dict[str, QueryTestResult]]) -> None:
+    case = "- {{table: copy, name: {}, given: {{raw.all: {{rows: [{{i: 1}}]}}}}, expect: {{rows: [{{i: 1}}], types: {{{}}}}}}}\n"
+    right = "i: TINYINT, m: 'DECIMAL(38, 18)', v: 'VARCHAR(5)', w: timestamp_ntz, c: 'STRUCT<`a b`: INT, y: ARRAY<STRING>>'"
+    results = run(case.format("right", right) + case.format("wrong", "m: DOUBLE, n: INT, s: STRING"))
+    assert passed(results).keys() == {"wrong"}, passed(results)
+    assert results["wrong"].message == "column 'm' is decimal(38,18), not double; column 'n' is bigint, not int"
+    assert results["wrong"].verdict == "failed"
+
+
 SEVERAL = """\
 - table: revenue
   name: all of the table

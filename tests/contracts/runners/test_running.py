@@ -231,3 +231,30 @@ def test_a_java_class_is_that_of_the_jar_of_its_function(quick_bench: Bench, pla
         planned = plan(query, functions=(triple,), stage=f"file://{tmp_path}/stage/{factor}")
         quick_bench.runner().run(planned, {})
         assert {row["y"] for row in rows(result_of(planned))} == {0, factor, 2 * factor}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("bad.csv", "n\n1\ntwo\n", "two"),
+        ("bad.json", '{"n": 1}\n{"n": "two"}\n', "two"),
+        ("bad.parquet", "this is not Parquet at all", "is not a Parquet file. Expected magic number at tail"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_cause(
+    quick_bench: Bench, plan: Plan, tmp_path: Path, name: str, content: str, cause: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    kind = name.removeprefix("bad.")
+    options = {"mode": "FAILFAST", **({"header": "true"} if kind == "csv" else {})}
+    source = SourceBinding("raw.o", "o", kind, "v1", (f"file://{tmp_path}/{name}",), schema="n INT", options=options)
+    known = (Expectation("known", Action.WARN, "n IS NOT NULL"),)
+    with pytest.raises(JobFailedError) as caught:
+        quick_bench.runner().run(plan("SELECT n FROM o", source, expectations=known), {})
+    said = str(caught.value)
+    assert said.startswith("[FAILED_READ_FILE")
+    assert name in said
+    assert cause in said
+    assert "\tat " not in said
+    said = said.replace(str(tmp_path), "")
+    assert said == _said.setdefault(name, said)

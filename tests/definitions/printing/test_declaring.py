@@ -229,3 +229,13 @@ AS
 SELECT '2024' AS ds,
        1 AS revenue;"""
     )
+
+
+@pytest.mark.parametrize("query", ["SELECT 1 AS a -- why", "SELECT 1 AS a /* why; */ -- and\n  -- more", "SELECT '-- x' AS a"])
+def test_a_comment_behind_the_last_word_is_kept(tmp_path: Path, again: Path, query: str) -> None:
+    text = yaml.safe_dump({"dynamic_tables": [{"name": "lake.sales.t", "freshness": "1 day", "query": query}]})
+    tables = load(tmp_path, text)
+    (read,) = read_back(again, tables.values(), as_statement).values()
+    (table,) = tables.values()
+    assert (read.query, read.expanded_query) == (query, table.expanded_query)
+    assert as_statement(read) == as_statement(table)

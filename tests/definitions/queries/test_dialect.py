@@ -22,6 +22,9 @@ LEGAL = {
     "pipe_on_union": ("(TABLE t) UNION ALL TABLE u |> WHERE a IN (SELECT a FROM w) |> LIMIT 3", "t u w", None),
     "pipe_on_values": ("VALUES (1), (2) AS v(a) |> WHERE a IN (TABLE t)", "t", None),
     "pipe_set": ("FROM t |> SET a = a + 1, b = (SELECT max(c) FROM u)", "t u", None),
+    "pipe_orders": ("FROM t |> ORDER BY (SELECT max(a) FROM u) |> ORDER BY b |> SORT BY c DISTRIBUTE BY d", "t u", None),
+    "pipe_clusters": ("TABLE t |> CLUSTER BY a |> DISTRIBUTE BY b |> LIMIT 1", "t", None),
+    "pipe_limit_behind_select": ("SELECT * FROM t |> ORDER BY a |> LIMIT 1 |> LIMIT 2", "t", None),
     "pipe_drop": ("FROM t |> DROP a, b |> LIMIT 3 OFFSET 1 |> OFFSET 1", "t", None),
     "pipe_union": ("FROM t |> UNION ALL TABLE u |> EXCEPT SELECT a FROM w", "t u w", None),
     "recursion_level": (

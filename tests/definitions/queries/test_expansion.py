@@ -37,6 +37,16 @@ CASES = {
         "x",
         "WITH a AS (SELECT * FROM `C`.`D`.`x` AS `x`), b AS (SELECT * FROM a) SELECT * FROM b",
     ),
+    "pipe_on_table": (
+        "TABLE t |> SELECT C.D.t.a.b, sum(C.D.t.c) OVER w WINDOW w AS (ORDER BY C.D.t.c)\n|> LIMIT 1",
+        "t",
+        "FROM `C`.`D`.`t` AS `t` |> SELECT `t`.a.b, sum(`t`.c) OVER w WINDOW w AS (ORDER BY `t`.c)\n|> LIMIT 1",
+    ),
+    "pipe_on_table_of_union": (
+        "SELECT a FROM u UNION ALL TABLE t |> WHERE a > 1",
+        "u t",
+        "SELECT a FROM `C`.`D`.`u` AS `u` UNION ALL SELECT * FROM `C`.`D`.`t` AS `t` |> WHERE a > 1",
+    ),
     "recursive_cte": (
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
         "",

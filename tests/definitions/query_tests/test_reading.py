@@ -201,6 +201,10 @@ MISTAKES = {
             "[ | 'd' is a key and has to be compared, too",
         ],
     ),
+    "an expected type": (
+        f"- {{table: revenue, name: t, given: {ORDERS}, expect: {{rows: [], types: {{rev: INT, revenue: WRONG<}}}}}}",
+        ["rev | the query returns no column 'rev'", "WRONG | "],
+    ),
     "a name twice": (
         f"- {{table: revenue, name: t, given: {ORDERS}, expect: {NOTHING}}}\n" * 2,
         ["t | lake.sales.revenue has a test of this name already"],

@@ -81,15 +81,15 @@ def test_scripts_are_split_at_semicolons_that_are_none_of_a_text() -> None:
     text = "\n;;\n".join(queries)
     assert [statement.text.value for statement in parsed(text) if isinstance(statement, values.Query)] == [
         queries[0],
-        "SELECT 1",
-        "SELECT 2",
+        "SELECT 1 /* ; /* ; */ ; */",
+        "SELECT 2 -- no end; here",
         "(SELECT 3)",
     ]
 
 
 def test_comments_between_as_and_the_query_are_part_of_the_query() -> None:
     text = "CREATE DYNAMIC TABLE a AS\n-- all of it\nSELECT 1 AS b -- one\n, 2 AS c -- two\n;"
-    assert create(text).query.value == "-- all of it\nSELECT 1 AS b -- one\n, 2 AS c"
+    assert create(text).query.value == "-- all of it\nSELECT 1 AS b -- one\n, 2 AS c -- two"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Which columns the queries of tables return, as Spark's analyzer tells of the columns of what they read. Nothing is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_dynamic_tables.clients.spark_parser import Refusal, SparkParser
+from airflow_dynamic_tables.core.identifiers import TableIdentifier, quote
+from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.refresh.spark_settings import DEFAULTS, FIXED, TIME_ZONE, decides_rows
+from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
+from airflow_dynamic_tables.core.tables.type_parsing import parse_type
+from airflow_dynamic_tables.core.tables.types import Primitive, replace_primitives
+from airflow_dynamic_tables.definitions.cache import Cache, Returned
+from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.queries.editing import edited, offset_before, table_edits
+from airflow_dynamic_tables.definitions.queries.text import Problem
+from airflow_dynamic_tables.exceptions import UnsupportedError
+
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.definitions.entries import Expansion
+
+Known = Callable[[TableIdentifier], str | None]
+"""The columns of a table as Spark DDL; ``None`` when nothing knows them."""
+
+Chosen = Callable[[Definitions], Collection[TableIdentifier]]
+"""The tables of definitions that are asked about."""
+
+_HIDDEN_COLUMN = re.compile(r"\b_metadata\b", re.IGNORECASE)
+_STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
+
+
+def _nothing(_: TableIdentifier) -> None:
+    return None
+
+
+def _every_table(definitions: Definitions) -> Collection[TableIdentifier]:
+    return definitions.tables.keys()
+
+
+class ReturnedColumns:
+    """Asks Spark which columns queries return.
+
+    After definitions were read with it, ``returned`` has what each query returns, ``refused`` the mistake of one that Spark
+    refuses, and ``unchecked`` why nothing is known of another one.
+
+    :param known: of tables and sources that are there already.
+    :param chosen: which tables of the definitions are asked about. Spark is asked about the queries of what they read, too,
+        where its columns are not known.
+    """
+
+    def __init__(
+        self,
+        spark: SparkParser,
+        cache: Cache,
+        known: Known = _nothing,
+        chosen: Chosen = _every_table,
+    ) -> None:
+        self._spark = spark
+        self._cache = cache
+        self._known = known
+        self._chosen = chosen
+        self.returned: dict[TableIdentifier, Returned] = {}
+        self.unchecked: dict[TableIdentifier, str] = {}
+        self.refused: dict[TableIdentifier, Mistake] = {}
+
+    def problems(
+        self, definitions: Definitions, expansions: Mapping[TableIdentifier, Expansion]
+    ) -> Iterator[tuple[TableIdentifier, Problem]]:
+        """What Spark refuses of queries, by the tables; offsets are of the text that the user wrote."""
+        chosen = set(self._chosen(definitions))
+        given: dict[TableIdentifier, str | None] = {}
+        for name in self._needed(definitions, chosen, given):
+            problem = self._ask(definitions.tables[name], expansions[name], given)
+            if problem is not None and name in chosen:
+                yield name, problem
+
+    def _needed(
+        self, definitions: Definitions, chosen: Collection[TableIdentifier], given: dict[TableIdentifier, str | None]
+    ) -> list[TableIdentifier]:
+        """The tables whose queries are asked about, parents first; what is known of the others is given."""
+        waiting = list(chosen)
+        needed = set(chosen)
+        while waiting:
+            for name in definitions.tables[waiting.pop()].upstream:
+                if name in needed or name in given:
+                    continue
+                given[name] = self._declared(definitions.sources.get(name)) or self._known(name)
+                if given[name] is None and name in definitions.tables:
+                    needed.add(name)
+                    waiting.append(name)
+        return [table.identifier for table in definitions.topological() if table.identifier in needed]
+
+    def _declared(self, source: Source | None) -> str | None:
+        """The columns of a source that says them; its partition keys are strings where it leaves them out."""
+        if source is None or source.schema is None:
+            return None
+        named = source.schema.lower().replace("`", "")
+        keys = (key for key in source.partition_keys if not re.search(rf"(?:^|,)\s*{re.escape(key.lower())}\b", named))
+        return ", ".join([source.schema, *(f"{quote(key)} string" for key in keys)])
+
+    def _ask(self, table: DynamicTable, expansion: Expansion, given: dict[TableIdentifier, str | None]) -> Problem | None:
+        """Ask about the query of a table; what it returns is given to those that read it."""
+        name = table.identifier
+        given[name] = None
+        unknown = [each for each in table.upstream if given.get(each) is None]
+        if unknown or _HIDDEN_COLUMN.search(expansion.query):
+            why = f"the columns of {unknown[0]} are not known" if unknown else "it names _metadata, which only files have"
+            self.unchecked[name] = why
+            return None
+        framed = _Framed(expansion, {each: str(given[each]) for each in table.upstream})
+        settings = {key: value for key, value in table.spark.conf.items() if decides_rows(key)}
+        returned = self._cache.returned(self._spark, framed.text, {**DEFAULTS, **settings, **FIXED, TIME_ZONE: table.timezone})
+        if returned.refusal is not None:
+            return Problem(framed.offset(returned.refusal), f"Spark refuses this query: {returned.refusal.message}")
+        if not returned.columns:
+            self.unchecked[name] = "it calls functions, or returns types, that only a session of Spark knows"
+            return None
+        self.returned[name] = returned
+        given[name] = stored_ddl(returned.columns)
+        return None
+
+
+class _Framed:
+    """A query over empty tables of known columns, which stand before it as common table expressions."""
+
+    def __init__(self, expansion: Expansion, given: Mapping[TableIdentifier, str]) -> None:
+        self._expansion = expansion
+        query = expansion.query
+        names = {table: _new_name(number, query) for number, table in enumerate(given)}
+        self._edits = table_edits(query, {table: quote(name) for table, name in names.items()})
+        empty = (
+            f"{quote(names[table])} AS (SELECT s.* FROM (SELECT CAST(NULL AS STRUCT<{ddl}>) AS s))"
+            for table, ddl in given.items()
+        )
+        self._head = f"WITH {', '.join(empty)} (\n" if given else "(\n"
+        self.text = f"{self._head}{edited(query, self._edits)}\n)"
+
+    def offset(self, refusal: Refusal) -> int:
+        """Where in the text that the user wrote a refusal is; at its beginning where Spark names no place."""
+        text = self._expansion.analysis.text
+        blank = len(text) - len(text.lstrip())
+        if refusal.place is None:
+            return blank
+        line, column = refusal.place
+        place = sum(len(before) + 1 for before in self.text.split("\n")[:line]) + column - len(self._head)
+        written = offset_before(self._expansion.edits, offset_before(self._edits, max(place, 0)) + blank)
+        return min(written, len(text))
+
+
+def _new_name(number: int, query: str) -> str:
+    name = f"table_{number}"
+    while name in query.lower():
+        name += "_"
+    return name
+
+
+def stored_ddl(columns: Collection[Column]) -> str | None:
+    """The columns of a table that is made of a query which returns these, as Spark DDL."""
+    try:
+        return spark_ddl([replace(column, type=stored_type(column.type)) for column in columns])
+    except UnsupportedError:
+        return None
+
+
+def stored_type(kind: str) -> str:
+    """What a table makes of a type: every format has these.
+
+    :raises UnsupportedError: when the text is no type.
+    """
+    return str(replace_primitives(parse_type(kind), lambda part: Primitive(_STORED[part.name]) if part.name in _STORED else part))
