@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.refresh.plan import RefreshResult
@@ -23,6 +24,9 @@ from airflow_dynamic_tables.core.tables.versions import Base, StreamPosition, Ve
 from airflow_dynamic_tables.exceptions import UnsupportedError, VersionNotFoundError
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits, PartitionFiles
+
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,85 @@ class StagedTable(ABC):
         """
 
 
+class LoadedTable(ABC):
+    """A table as one load found it, whether it exists or not: its catalog is asked once for all answers.
+
+    The first question that needs more, such as the list of partitions, reads that, and it is kept. If the rows of the loaded
+    version cannot be read any more by then, :meth:`read` returns a later version and names it. Every method may raise
+    CatalogUnavailableError.
+    """
+
+    @abstractmethod
+    def folder(self) -> str | None:
+        """URI of the folder with all stages and files of the table, without a slash at the end; ``None`` when there is none."""
+
+    @abstractmethod
+    def current(self) -> Version | None:
+        """The current version; ``None`` before the first commit."""
+
+    @abstractmethod
+    def layout(self) -> TableLayout | None:
+        """What a refresh has to fit; ``None`` while every query does, before the first commit."""
+
+    def undone(self) -> list[Undone]:
+        """The versions whose rows are not the table's any more though no other version replaced them, oldest first.
+
+        That can be where a table has no compare-and-swap that other engines use, too.
+        """
+        return []
+
+    def position(self) -> StreamPosition | None:
+        """How far the table is of the stream that its rows are of.
+
+        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody knows.
+        """
+        return None
+
+    @abstractmethod
+    def versions(self) -> list[Version]:
+        """All versions that are still kept, oldest first."""
+
+    @abstractmethod
+    def read(self, spark_name: str | None = None) -> TableContent:
+        """The rows of the table, bound to its snapshot.
+
+        :param spark_name: the name by which a catalog of Spark's own has it, if one is configured.
+        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+        :raises UnsupportedError: when reading its files alone would give wrong rows, and there is no other way.
+        """
+
+    @abstractmethod
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        """Rows of the current version, without reading data.
+
+        :param partitions: the ones of interest.
+        :return: ``None`` when there is no version yet, or nobody counted its rows.
+        """
+
+    @abstractmethod
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """The first rows of a version, of the current one when none is named.
+
+        :raises TableNotFoundError: when there is no such table.
+        :raises VersionNotFoundError: when that version is not kept; names those that are.
+        """
+
+
+def _of_loaded(
+    question: Callable[Concatenate[LoadedTable, _Arguments], _Answer],
+) -> Callable[Concatenate[LakeTable, _Arguments], _Answer]:
+    """A method of a table that loads it for one question."""
+
+    @wraps(question, updated=())  # its __dict__ says that it is abstract
+    def ask(self: LakeTable, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+        answer: _Answer = getattr(self.load(), question.__name__)(*args, **kwargs)
+        return answer
+
+    return ask
+
+
 class LakeTable(ABC):
-    """One table that is refreshed here, whether it is there already or not. Every method may raise CatalogUnavailableError.
+    """A handle of one table that is refreshed here. Every method may raise CatalogUnavailableError.
 
     A format makes it of a store, the table's path and the format of its files. ``is_atomic`` is False when readers may see a part
     of a commit; then somebody has to say ``atomicity: none``. One that ``makes_entries`` cannot be made by another name than the
@@ -178,63 +259,18 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
-    def folder(self) -> str | None:
-        """URI of the folder with all stages and files of the table, without a slash at the end; ``None`` when there is none."""
+    def load(self) -> LoadedTable:
+        """The table as it is now. Load it once to ask several questions about the same moment."""
 
-    @abstractmethod
-    def current(self) -> Version | None:
-        """The current version; ``None`` before the first commit."""
-
-    @abstractmethod
-    def layout(self) -> TableLayout | None:
-        """What a refresh has to fit; ``None`` while every query does, before the first commit."""
-
-    def undone(self) -> list[Undone]:
-        """The versions whose rows are not the table's any more though no other version replaced them, oldest first.
-
-        That can be where a table has no compare-and-swap that other engines use, too.
-        """
-        return []
-
-    def position(self) -> StreamPosition | None:
-        """How far the table is of the stream that its rows are of.
-
-        ``None`` when they are of none: a refresh, a rollback or somebody else changed them since, as far as anybody knows.
-        """
-        return None
-
-    @abstractmethod
-    def versions(self) -> list[Version]:
-        """All versions that are still kept, oldest first."""
-
-    @abstractmethod
-    def read(self, spark_name: str | None = None) -> TableContent:
-        """The table as it is now, bound to its snapshot.
-
-        :param spark_name: the name by which a catalog of Spark's own has it, if one is configured.
-        :raises TableNotFoundError: when there is no such table, or nothing in it yet.
-        :raises UnsupportedError: when reading its files alone would give wrong rows, and there is no other way.
-        """
-
-    @abstractmethod
-    def snapshot(self) -> str:
-        """The id of the current snapshot; without one, errors are those of :meth:`read`."""
-
-    @abstractmethod
-    def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """Rows of the current version, without reading data.
-
-        :param partitions: the ones of interest.
-        :return: ``None`` when there is no version yet, or nobody counted its rows.
-        """
-
-    @abstractmethod
-    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """The first rows of a version, of the current one when none is named.
-
-        :raises TableNotFoundError: when there is no such table.
-        :raises VersionNotFoundError: when that version is not kept; names those that are.
-        """
+    folder = _of_loaded(LoadedTable.folder)
+    current = _of_loaded(LoadedTable.current)
+    layout = _of_loaded(LoadedTable.layout)
+    undone = _of_loaded(LoadedTable.undone)
+    position = _of_loaded(LoadedTable.position)
+    versions = _of_loaded(LoadedTable.versions)
+    read = _of_loaded(LoadedTable.read)
+    count = _of_loaded(LoadedTable.count)
+    sample = _of_loaded(LoadedTable.sample)
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:  # noqa: ARG002
         """Partitions with too many small files, those together that one compaction takes; none where it cannot compact.

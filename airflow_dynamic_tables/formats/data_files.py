@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -17,6 +17,7 @@ from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, StagedFile
 from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, describe
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import StageRejectedError
 from airflow_dynamic_tables.formats.base import CommitRequest
 from airflow_dynamic_tables.formats.commits import check_rows
@@ -91,7 +92,7 @@ def planned_partition(file: StagedFile, request: CommitRequest, data: str) -> di
     return spec
 
 
-def typed_value(value: str | None, kind: str) -> object:
+def _typed(value: str | None, kind: str) -> object:
     """The value of a partition key, whose type is Spark's DDL text."""
     if value is None or value == NULL_PARTITION:
         return None
@@ -102,6 +103,15 @@ def typed_value(value: str | None, kind: str) -> object:
     if kind.startswith("decimal"):
         return Decimal(value)
     return value == "true" if kind == "boolean" else value
+
+
+def first_rows(
+    files: Iterable[tuple[str, Mapping[str, str | None]]], columns: Iterable[Column], file_format: str, rows: int
+) -> list[dict[str, Any]]:
+    """The first rows of some files, each with the partition that its folder stands for; without columns that are not named."""
+    kinds = {column.name: column.type for column in columns}
+    typed = ((file, {key: _typed(value, kinds[key]) for key, value in spec.items()}) for file, spec in files)
+    return [{name: row.get(name) for name in kinds} for row in read_rows(typed, file_format, rows)]
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -129,7 +139,7 @@ def _plain(value: pa.Scalar) -> object:
         return value.cast(pa.string()).as_py()
 
 
-def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
+def read_rows(files: Iterable[tuple[str, Mapping[str, object]]], file_format: str, rows: int) -> list[dict[str, object]]:
     """The first rows of some files, each with the values that its folder stands for."""
     first: list[dict[str, object]] = []
     for path, values in files:
@@ -142,7 +152,7 @@ def read_rows(files: Collection[tuple[str, Mapping[str, object]]], file_format: 
     return first
 
 
-def first_rows(planned: RefreshPlan, result: RefreshResult, rows: int) -> list[dict[str, object]]:
+def staged_rows(planned: RefreshPlan, result: RefreshResult, rows: int) -> list[dict[str, object]]:
     """Some rows of a stage, from the smallest of its files if they are small; none when the rows are in the table of a server."""
     smallest = sorted((file.bytes, file.path) for file in result.files if file.bytes <= _SMALL_FILE)[:_FILES]
     names = (path.rpartition("/")[0][len(planned.data_location) + 1 :] for _, path in smallest)

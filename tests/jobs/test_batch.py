@@ -228,7 +228,7 @@ def test_times_that_python_lacks_are_committed_and_shown(spark: SparkSession, pl
     assert (first["far"], first["ides"]) == ("10000-01-01", "-0044-03-15")
     assert (first["old"], first["deep"]) == ("0000-12-30 00:00:00.000000", [{"at": "0000-12-30"}])
     assert (second["valid_to"], second["far"]) == (datetime(2024, 1, 1, 5, tzinfo=UTC), date(2024, 1, 1))
-    read = table._filled()
+    read = table.load().filled
     assert read.scan(row_filter="far > '9998-01-01'").to_arrow().column("id").to_pylist() == [1]
     assert read.scan(row_filter="old < '0001-01-01T00:00:00'").to_arrow().column("id").to_pylist() == [1]
     content = table.read()

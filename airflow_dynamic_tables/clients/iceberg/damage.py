@@ -7,15 +7,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from inspect import isfunction
+from typing import Any, TypeVar
 
 from pyiceberg.exceptions import ValidationError
 
 from airflow_dynamic_tables.core.mistakes import shown
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, DynamicTableError
 
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
+_Table = TypeVar("_Table")
 
 _DAMAGE = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, AssertionError),
@@ -42,14 +42,18 @@ def damage_named(path: object, catalog: str) -> Iterator[None]:
         ) from error
 
 
-def names_damage(
-    method: Callable[Concatenate[Any, _Arguments], _Answer],
-) -> Callable[Concatenate[Any, _Arguments], _Answer]:
-    """A method of a table with ``_path`` and ``_store``, run within :func:`damage_named`."""
+def names_damage(table: type[_Table]) -> type[_Table]:
+    """Run each public method of a class within :func:`damage_named`; its objects have a ``_path`` and a ``_store``."""
 
-    @wraps(method)
-    def guarded(self: Any, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-        with damage_named(self._path, self._store.catalog):
-            return method(self, *args, **kwargs)
+    def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with damage_named(self._path, self._store.catalog):
+                return method(self, *args, **kwargs)
 
-    return guarded
+        return run
+
+    for name, method in [*vars(table).items()]:
+        if isfunction(method) and not name.startswith("_"):
+            setattr(table, name, guarded(method))
+    return table

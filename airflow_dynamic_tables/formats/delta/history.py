@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ STREAM = "dynamic-tables.stream"
 """Property of a version with how far it is of a stream."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
     """The table at a location as it is now, and its log; ``snapshot`` is ``None`` when there is no table."""
@@ -128,8 +129,8 @@ class DeltaHistory:
         return TableLayout(self.snapshot.columns, self.snapshot.partition_keys)
 
     def _infos(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """What the entries say of who made them, newest first."""
-        return self.log.infos(self.log.versions()[::-1])
+        """What the entries up to the snapshot say of who made them, newest first."""
+        return self.log.infos(entry for entry in self.log.versions()[::-1] if entry < self.next_entry)
 
     def _lineage(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Entries, newest first, without those that somebody else's ``RESTORE`` took back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from airflow_dynamic_tables.clients.deleting import Deleted
@@ -15,9 +16,9 @@ from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.core.tables.schema import TableLayout
 from airflow_dynamic_tables.core.tables.versions import StreamPosition, Version
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, kept_version
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, kept_version
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
-from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
+from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.formats.delta.history import DeltaHistory
 from airflow_dynamic_tables.formats.delta.orphans import delete_orphans
 from airflow_dynamic_tables.formats.delta.reading import EXTENSION, content, unreadable_by_name
@@ -42,62 +43,9 @@ class DeltaLakeTable(LakeTable):
         """See :meth:`LakeTable.stage`."""
         return DeltaStagedTable(self.folder, self._path, token)
 
-    def folder(self) -> str | None:
-        """See :meth:`LakeTable.folder`."""
-        return self._store.location(self._path, FORMAT)
-
-    def current(self) -> Version | None:
-        """See :meth:`LakeTable.current`."""
-        history = self._history()
-        return history.current() if history is not None else None
-
-    def layout(self) -> TableLayout | None:
-        """See :meth:`LakeTable.layout`."""
-        history = self._history()
-        return history.layout() if history is not None else None
-
-    def position(self) -> StreamPosition | None:
-        """See :meth:`LakeTable.position`."""
-        history = self._history()
-        return history.position() if history is not None else None
-
-    def versions(self) -> list[Version]:
-        """See :meth:`LakeTable.versions`."""
-        history = self._history()
-        return list(history.versions())[::-1] if history is not None else []
-
-    def read(self, spark_name: str | None = None) -> TableContent:
-        """See :meth:`LakeTable.read`."""
-        return content(self._filled(), self._path, has_library=spark_name is not None)
-
-    def snapshot(self) -> str:
-        """See :meth:`LakeTable.snapshot`."""
-        return str(self._filled().version)
-
-    def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`LakeTable.count`."""
-        history = self._history()
-        if history is None or history.snapshot is None or history.is_new:
-            return None
-        files = history.snapshot.files
-        if any(file.rows is None for file in files) or unreadable_by_name(history.snapshot):
-            return None
-        return RowCounts.of(((file.partition, file.rows or 0) for file in files), partitions)
-
-    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`LakeTable.sample`."""
-        snapshot = self._filled()
-        if version is not None:
-            kept = kept_version(self.versions(), version, self._path)
-            snapshot = open_snapshot(snapshot.location, int(kept.snapshot)) or snapshot
-        if why := unreadable_by_name(snapshot):
-            raise UnsupportedError(f"Delta table {self._path} {why}; read it with a Delta reader that knows this.")
-        kinds = {column.name: column.type for column in snapshot.columns}
-        files = [
-            (file.uri, {key: typed_value(value, kinds[key]) for key, value in file.partition.items()}) for file in snapshot.files
-        ]
-        first = read_rows(files, "parquet", rows)
-        return [{name: row.get(name) for name in kinds} for row in first]
+    def load(self) -> _LoadedDeltaTable:
+        """See :meth:`LakeTable.load`."""
+        return _LoadedDeltaTable(self._store, self._path)
 
     def expire(self, retention: Retention, now: datetime, pinned: Callable[[], Collection[str]], least: int = 1) -> int:
         """See :meth:`LakeTable.expire`."""
@@ -115,12 +63,57 @@ class DeltaLakeTable(LakeTable):
             f"{self._path} is a Delta table, so it is not compacted here; OPTIMIZE of another engine may do it."
         )
 
-    def _history(self) -> DeltaHistory | None:
-        location = self.folder()
-        return DeltaHistory.at(location) if location is not None else None
 
+class _LoadedDeltaTable(LoadedTable):
+    """Where the catalog says that a table lies, and its log from the first question about it on."""
+
+    def __init__(self, store: EntryStore, path: ObjectPath) -> None:
+        self._catalog = store.catalog
+        self._path = path
+        self._location = store.location(path, FORMAT)
+
+    def folder(self) -> str | None:
+        return self._location
+
+    def current(self) -> Version | None:
+        return self._history and self._history.current()
+
+    def layout(self) -> TableLayout | None:
+        return self._history and self._history.layout()
+
+    def position(self) -> StreamPosition | None:
+        return self._history and self._history.position()
+
+    def versions(self) -> list[Version]:
+        return list(self._history.versions())[::-1] if self._history is not None else []
+
+    def read(self, spark_name: str | None = None) -> TableContent:
+        return content(self._filled, self._path, has_library=spark_name is not None)
+
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        try:
+            files = self._filled.files
+        except TableNotFoundError:
+            return None
+        if any(file.rows is None for file in files) or unreadable_by_name(self._filled):
+            return None
+        return RowCounts.of(((file.partition, file.rows or 0) for file in files), partitions)
+
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        snapshot = self._filled
+        if version is not None:
+            kept = kept_version(self.versions(), version, self._path)
+            snapshot = open_snapshot(snapshot.location, int(kept.snapshot)) or snapshot
+        if why := unreadable_by_name(snapshot):
+            raise UnsupportedError(f"Delta table {self._path} {why}; read it with a Delta reader that knows this.")
+        return first_rows(((file.uri, file.partition) for file in snapshot.files), snapshot.columns, "parquet", rows)
+
+    @cached_property
+    def _history(self) -> DeltaHistory | None:
+        return DeltaHistory.at(self._location) if self._location is not None else None
+
+    @property
     def _filled(self) -> DeltaSnapshot:
-        history = self._history()
-        if history is None or history.snapshot is None or history.is_new:
-            raise TableNotFoundError(f"Table {self._path} in catalog {self._store.catalog} does not exist or has no version yet.")
-        return history.snapshot
+        if self._history is None or self._history.snapshot is None or self._history.is_new:
+            raise TableNotFoundError(f"Table {self._path} in catalog {self._catalog} does not exist or has no version yet.")
+        return self._history.snapshot

@@ -7,17 +7,21 @@ refresh; whoever dies meanwhile leaves a part of it, until the same partitions a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
 from airflow_dynamic_tables.clients.deleting import Deleted, delete_entries, delete_files, delete_folder
-from airflow_dynamic_tables.clients.files import exists, list_entries, move_file, plain_path
+from airflow_dynamic_tables.clients.files import create_text, exists, list_entries, list_files, move_file, plain_path, read_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath, folder_name
+from airflow_dynamic_tables.core.plain import from_plain, to_plain
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.tables.data_files import partition_of
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
@@ -26,17 +30,26 @@ from airflow_dynamic_tables.exceptions import (
     CommitRejectedError,
     CommitUnknownError,
     StageRejectedError,
+    TableNotFoundError,
 )
-from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable, kept_version
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, LoadedTable, StagedTable, kept_version
 from airflow_dynamic_tables.formats.commits import check_base, check_result, fresh_until, until_done
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
-from airflow_dynamic_tables.formats.data_files import count_rows, read_rows, staged_partitions
+from airflow_dynamic_tables.formats.data_files import count_rows, first_rows, staged_partitions
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
-from airflow_dynamic_tables.formats.folder.records import TableFolder, columns_in, layout_in, record_of, version_in
 from airflow_dynamic_tables.formats.own_folder import check_own_folder
 
 STAGES = "_stages"
 """A folder beside the data; for Spark and Hive, names that begin with an underscore are no data."""
+
+VERSIONS = "_versions"
+"""Where the records are; for Spark and Hive, names that begin with an underscore are no data."""
+
+_RECORDS = 20
+"""How many records are kept, for the outcome of refreshes that ended side by side."""
+
+_Record = tuple[Version, TableLayout]
+"""A version, and what the table was like after its commit."""
 
 
 class FolderTable(LakeTable):
@@ -51,72 +64,15 @@ class FolderTable(LakeTable):
         names = map(folder_name, (path.database, path.name))
         self._path = path
         self._warehouse = store.warehouse
-        self._folder = TableFolder("/".join((store.warehouse.rstrip("/"), *names)), file_format)
+        self._folder = _TableFolder("/".join((store.warehouse.rstrip("/"), *names)), file_format)
 
     def stage(self, token: str) -> FolderStagedTable:
         """See :meth:`LakeTable.stage`."""
         return FolderStagedTable(self._folder, token)
 
-    def folder(self) -> str:
-        """See :meth:`LakeTable.folder`."""
-        return self._folder.location
-
-    def current(self) -> Version | None:
-        """See :meth:`LakeTable.current`."""
-        return self._folder.current()
-
-    def layout(self) -> TableLayout | None:
-        """See :meth:`LakeTable.layout`."""
-        record = self._folder.record()
-        return layout_in(record) if record is not None else None
-
-    def versions(self) -> list[Version]:
-        """See :meth:`LakeTable.versions`: nothing but the current one is kept."""
-        current = self.current()
-        return [current] if current is not None else []
-
-    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
-        """See :meth:`LakeTable.read`."""
-        folder = self._folder
-        record = folder.filled()
-        keys = tuple(record["partition_keys"])
-        files = folder.listing()
-        schema = spark_ddl(columns_in(record))
-        return TableContent(
-            snapshot=str(record["number"]),
-            files=tuple(files),
-            schema=schema,
-            format=folder.format,
-            base_path=folder.location if keys else None,
-            partition_keys=keys,
-            state=SourceState(
-                version=str(record["number"]),
-                location=folder.location,
-                schema=schema_digest(schema),
-                partitions=fingerprints((folder.partition(file), (file, info)) for file, info in files.items()),
-            ),
-        )
-
-    def snapshot(self) -> str:
-        """See :meth:`LakeTable.snapshot`."""
-        return str(self._folder.filled()["number"])
-
-    def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`LakeTable.count`."""
-        if self._folder.record() is None:
-            return None
-        files = self._folder.files()
-        rows = count_rows(files, self._folder.format)
-        return RowCounts.of(zip(map(self._folder.partition, files), rows, strict=True), partitions)
-
-    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`LakeTable.sample`."""
-        folder = self._folder
-        names = [column.name for column in columns_in(folder.filled())]
-        if version is not None:
-            kept_version(self.versions(), version, self._path)
-        read = read_rows([(file, folder.partition(file)) for file in folder.files()], folder.format, rows)
-        return [{name: row.get(name) for name in names} for row in read]
+    def load(self) -> _LoadedFolderTable:
+        """See :meth:`LakeTable.load`."""
+        return _LoadedFolderTable(self._folder, self._path)
 
     def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
         """See :meth:`LakeTable.delete_orphans`: files are replaced at once, so only stages can be left."""
@@ -129,10 +85,77 @@ class FolderTable(LakeTable):
         return delete_entries(stages, [entry for entry in old if not f"{entry.path}/".startswith(folders)])
 
 
+class _LoadedFolderTable(LoadedTable):
+    """The record of the current version; of the files, whatever is in the folder when they are asked for."""
+
+    def __init__(self, folder: _TableFolder, path: ObjectPath) -> None:
+        self._folder = folder
+        self._path = path
+
+    def folder(self) -> str:
+        return self._folder.location
+
+    def current(self) -> Version | None:
+        return self._record and self._record[0]
+
+    def layout(self) -> TableLayout | None:
+        return self._record and self._record[1]
+
+    def versions(self) -> list[Version]:
+        """See :meth:`LoadedTable.versions`: nothing but the current one is kept."""
+        return [self._record[0]] if self._record is not None else []
+
+    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
+        folder = self._folder
+        version, layout = self._filled
+        schema = spark_ddl(layout.columns)
+        return TableContent(
+            snapshot=version.snapshot,
+            files=tuple(self._files),
+            schema=schema,
+            format=folder.format,
+            base_path=folder.location if layout.partition_keys else None,
+            partition_keys=layout.partition_keys,
+            state=SourceState(
+                version=version.snapshot,
+                location=folder.location,
+                schema=schema_digest(schema),
+                partitions=fingerprints((folder.partition(file), (file, info)) for file, info in self._files.items()),
+            ),
+        )
+
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        if self._record is None:
+            return None
+        rows = count_rows(list(self._files), self._folder.format)
+        return RowCounts.of(zip(map(self._folder.partition, self._files), rows, strict=True), partitions)
+
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        folder = self._folder
+        columns = self._filled[1].columns
+        if version is not None:
+            kept_version(self.versions(), version, self._path)
+        return first_rows(((file, folder.partition(file)) for file in self._files), columns, folder.format, rows)
+
+    @cached_property
+    def _record(self) -> _Record | None:
+        return self._folder.record()
+
+    @property
+    def _filled(self) -> _Record:
+        if self._record is None:
+            raise TableNotFoundError(f"Table {self._folder.location} does not exist or has no version yet.")
+        return self._record
+
+    @cached_property
+    def _files(self) -> dict[str, Mapping[str, Any]]:
+        return self._folder.listing()
+
+
 class FolderStagedTable(StagedTable):
     """The stage of one refresh: a hidden folder in the folder of the table."""
 
-    def __init__(self, folder: TableFolder, token: str) -> None:
+    def __init__(self, folder: _TableFolder, token: str) -> None:
         self._folder = folder
         self._token = token
 
@@ -145,7 +168,9 @@ class FolderStagedTable(StagedTable):
         if version := self.outcome():
             return version
         check_result(request, self._token, self.begin())
-        check_base(self._folder.location, request, self._folder.current(), lambda: map(version_in, self._folder.records()))
+        check_base(
+            self._folder.location, request, self._folder.current(), lambda: (version for version, _ in self._folder.records())
+        )
         columns = self._evolution(request)
         partitions = staged_partitions(request, f"{self.begin()}/data", self._folder.format)
         filled = {folder.location for folder in partitions.values()}
@@ -161,8 +186,7 @@ class FolderStagedTable(StagedTable):
 
     def outcome(self) -> Version | None:
         """See :meth:`StagedTable.outcome`."""
-        records = self._folder.records()
-        return next((version_in(record) for record in records if record["token"] == self._token), None)
+        return next((version for version, _ in self._folder.records() if version.token == self._token), None)
 
     def fence(self) -> None:
         """See :meth:`StagedTable.fence`: without its files a commit can go no further."""
@@ -176,17 +200,17 @@ class FolderStagedTable(StagedTable):
         record = self._folder.record()
         columns = request.result.columns
         if record is None:
-            if exists(self._folder.location) and (files := self._folder.files()):
-                raise StageRejectedError(f"{files[0]} is there already and of no refresh; choose another name for the table.")
+            for file in self._folder.listing():
+                raise StageRejectedError(f"{file} is there already and of no refresh; choose another name for the table.")
             return tuple(columns)
-        layout = layout_in(record)
+        _, layout = record
         layout.check_keys(self._folder.location, request.partition_keys, request.rebuild)
         return layout.evolved(columns, request.rebuild)
 
     def _replace(self, request: CommitRequest, staged: Sequence[str]) -> None:
         """Put in the staged files, then take out the old ones of the same partitions."""
         data = f"{self.begin()}/data"
-        old = [file for file in self._folder.files() if request.partitions.covers(self._folder.partition(file))]
+        old = [file for file in self._folder.listing() if request.partitions.covers(self._folder.partition(file))]
         targets = {file: self._folder.location + file[len(data) :] for file in staged}
         for file, target in targets.items():
             move_file(file, target)
@@ -211,7 +235,72 @@ class FolderStagedTable(StagedTable):
             sources=dict(request.sources),
             partitions=recorded(request.partitions),
         )
-        if not self._folder.add(record_of(version, request.partition_keys, columns)):
+        if not self._folder.add(version, request.partition_keys, columns):
             return None
         self.abort()
         return version
+
+
+class _TableFolder:
+    """The folder of one table: its data files, and the records of its latest versions."""
+
+    def __init__(self, location: str, file_format: str) -> None:
+        self.location = location
+        self.format = file_format
+
+    def listing(self) -> dict[str, Mapping[str, Any]]:
+        """Data files, sorted, spelled as the location is; of each what its store says: size, time or tag of the last change."""
+        if not exists(self.location):
+            return {}
+        root = plain_path(self.location)
+        return {self.location + plain_path(file)[len(root) :]: info for file, info in list_files(self.location).items()}
+
+    def partition(self, file: str) -> dict[str, str]:
+        """The partition that the folder of a file names."""
+        return partition_of(file.rpartition("/")[0][len(self.location) + 1 :])
+
+    def records(self) -> Iterator[_Record]:
+        """Records of the latest versions, newest first; one that nobody finished writing tells nothing.
+
+        :raises CatalogUnavailableError: when they cannot be read.
+        """
+        for name in reversed(self._names()):
+            try:
+                told = json.loads(read_text(f"{self.location}/{VERSIONS}/{name}"))
+            except ValueError:
+                continue
+            except OSError as error:
+                raise CatalogUnavailableError(f"Cannot read the versions of {self.location}: {error}") from error
+            known = {field.name: told[field.name] for field in fields(Version) if field.name in told}
+            columns = from_plain(tuple[Column, ...], told["columns"])
+            version = from_plain(Version, {**known, "snapshot": str(told["number"])})
+            yield version, TableLayout(columns, tuple(told["partition_keys"]))
+
+    def record(self) -> _Record | None:
+        """The record of the current version."""
+        return next(self.records(), None)
+
+    def current(self) -> Version | None:
+        """The current version."""
+        record = self.record()
+        return record and record[0]
+
+    def last_number(self) -> int:
+        """The highest number of any version, finished or not; 0 when there is none."""
+        return max((int(name.partition(".")[0]) for name in self._names()), default=0)
+
+    def add(self, version: Version, keys: Sequence[str], columns: Sequence[Column]) -> bool:
+        """Record a version, and the table's layout as of then; False when somebody else was first to take its number."""
+        told = {key: value for key, value in to_plain(version).items() if key != "snapshot"}
+        record = {**told, "partition_keys": list(keys), "columns": to_plain(tuple(columns))}
+        try:
+            create_text(f"{self.location}/{VERSIONS}/{version.number:08d}.json", json.dumps(record, indent=1))
+        except FileExistsError:
+            return False
+        versions = f"{self.location}/{VERSIONS}"
+        delete_files(versions, [f"{versions}/{name}" for name in self._names()[:-_RECORDS]])
+        return True
+
+    def _names(self) -> list[str]:
+        entries = list_entries(f"{self.location}/{VERSIONS}")
+        return sorted(entry.path.rpartition("/")[2] for entry in entries if entry.path.endswith(".json"))

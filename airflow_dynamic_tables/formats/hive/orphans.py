@@ -64,7 +64,7 @@ def _lost(metastore: Metastore, path: ObjectPath, table: Table) -> list[Version]
 
     :raises ConflictError: while commits change the table all the time.
     """
-    found = find_undone(metastore, path)
+    found = find_undone(metastore, path, tables.load(metastore, path))
     if found is None:
         raise ConflictError(f"{path} is changed all the time; its files are looked at next time.")
     for one in found:

@@ -9,20 +9,31 @@ from datetime import UTC, datetime
 from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.files import fingerprint, is_settled
-from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, location_of, partition_keys_of
+from airflow_dynamic_tables.clients.metastore.tables import (
+    PROVIDER,
+    columns_of,
+    file_uri,
+    format_of,
+    is_transactional,
+    location_of,
+    partition_keys_of,
+)
 from airflow_dynamic_tables.clients.stores import MetastoreStore
+from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding, SourcePart
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
 from airflow_dynamic_tables.core.tables.data_files import partition_name
 from airflow_dynamic_tables.core.tables.partitions import describe
-from airflow_dynamic_tables.core.tables.schema import spark_ddl
-from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.core.tables.schema import Column, spark_ddl
+from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.folders import Files, Folder, by_partition, list_folders, notes, state
-from airflow_dynamic_tables.formats.hive.reading import reading
 from airflow_dynamic_tables.formats.news import News, why_another
+
+_READABLE = ("parquet", "orc", "csv", "json")
+_NESTED = ("array<", "map<", "struct<")
 
 
 def bind(source: Source, store: MetastoreStore, view: str, conf: Mapping[str, str]) -> SourceBinding:  # noqa: ARG001 - as it is
@@ -85,7 +96,7 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
         raise TableNotFoundError(f"Table (or view) {path} does not exist in catalog {store.catalog}.")
     columns = columns_of(table)
     keys = partition_keys_of(table)
-    file_format, options = reading(path, table, columns)
+    file_format, options = _reading(path, table, columns)
     partitions: dict[Values, Table | Partition] = {(): table}
     if keys:
         partitions = {**PartitionCommits(store.metastore, path).partitions(table)}
@@ -111,3 +122,52 @@ def _listed(source: Source, store: MetastoreStore, view: str) -> tuple[SourceBin
         state=state(table, version, folders, listing.files, compacted, seen_at),
     )
     return binding, folders, listing.files
+
+
+def _reading(path: ObjectPath, table: Table, columns: tuple[Column, ...]) -> tuple[str, dict[str, str]]:
+    """Spark's name of a table's file format, and the options for it.
+
+    :raises UnsupportedError: when the files alone are not the rows of the table, or Spark cannot read them without Hive.
+    """
+    file_format = format_of(table)
+    if table.tableType == "VIRTUAL_VIEW":
+        raise UnsupportedError(f"{path} is a view; declare it as a source of format view.")
+    if is_transactional(table):
+        raise UnsupportedError(f"{path} is a transactional Hive table; only Hive can read its files.")
+    if file_format == "text" or (file_format == "csv" and PROVIDER not in (table.parameters or {})):
+        if nested := [column.name for column in columns if column.type.startswith(_NESTED)]:
+            raise UnsupportedError(f"{path}: column {nested[0]!r} of a text table is nested, which takes Hive to read.")
+        return "csv", _text_options(path, table) if file_format == "text" else _csv_options(table)
+    if file_format not in _READABLE:
+        raise UnsupportedError(f"{path} has the format {file_format}; a hive source has one of {', '.join(_READABLE)} or text.")
+    options = table.sd.serdeInfo.parameters or {}
+    return file_format, {key: value for key, value in options.items() if key not in ("path", "serialization.format")}
+
+
+def _text_options(path: ObjectPath, table: Table) -> dict[str, str]:
+    """Hive's plain text: a separator, perhaps an escape, no quotes."""
+    parameters = table.sd.serdeInfo.parameters or {}
+    options = {
+        "sep": parameters.get("field.delim", "\x01"),
+        "quote": "",
+        "escape": parameters.get("escape.delim", ""),
+        "nullValue": parameters.get("serialization.null.format", "\\N"),
+        "emptyValue": "",
+    }
+    lines = (table.parameters or {}).get("skip.header.line.count", "0")
+    if lines not in ("0", "1"):
+        raise UnsupportedError(f"{path} skips {lines} lines of every file; a hive source can skip one.")
+    return {**options, "header": "true" if lines == "1" else "false", "enforceSchema": "true"}
+
+
+def _csv_options(table: Table) -> dict[str, str]:
+    """Hive's OpenCSVSerde."""
+    parameters = table.sd.serdeInfo.parameters or {}
+    header = (table.parameters or {}).get("skip.header.line.count", "0") == "1"
+    return {
+        "sep": parameters.get("separatorChar", ","),
+        "quote": parameters.get("quoteChar", '"'),
+        "escape": parameters.get("escapeChar", "\\"),
+        "header": "true" if header else "false",
+        "enforceSchema": "true",
+    }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from hive_metastore.ttypes import Partition, Table
 
 from airflow_dynamic_tables.clients.deleting import Deleted
+from airflow_dynamic_tables.clients.metastore.client import Metastore
 from airflow_dynamic_tables.clients.metastore.tables import columns_of, file_uri, format_of, partition_keys_of
 from airflow_dynamic_tables.clients.stores import MetastoreStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
@@ -17,16 +19,16 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, Undone
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, Undone
 from airflow_dynamic_tables.formats.commits import ATTEMPTS
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
-from airflow_dynamic_tables.formats.data_files import read_rows, typed_value
+from airflow_dynamic_tables.formats.data_files import first_rows
 from airflow_dynamic_tables.formats.fingerprints import SameRows
 from airflow_dynamic_tables.formats.hive import parameters as tables
 from airflow_dynamic_tables.formats.hive.commits import PartitionCommits, Values
 from airflow_dynamic_tables.formats.hive.compaction import looking
 from airflow_dynamic_tables.formats.hive.compaction.stage import CompactableStage
-from airflow_dynamic_tables.formats.hive.folders import list_folders, notes, state
+from airflow_dynamic_tables.formats.hive.folders import Listing, list_folders, notes, state
 from airflow_dynamic_tables.formats.hive.orphans import delete_orphans
 from airflow_dynamic_tables.formats.hive.undone import find_undone
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles
@@ -50,78 +52,9 @@ class HiveTable(LakeTable):
         """See :meth:`LakeTable.stage`."""
         return CompactableStage(self._metastore, self._path, self._format, token)
 
-    def folder(self) -> str | None:
-        """See :meth:`LakeTable.folder`."""
-        table = tables.load(self._metastore, self._path)
-        return tables.root(table) if table is not None else None
-
-    def current(self) -> Version | None:
-        """See :meth:`LakeTable.current`."""
-        return next(reversed(self.versions()), None)
-
-    def layout(self) -> TableLayout | None:
-        """See :meth:`LakeTable.layout`."""
-        table = tables.load(self._metastore, self._path)
-        return tables.layout(self._metastore, table) if table is not None else None
-
-    def versions(self) -> list[Version]:
-        """See :meth:`LakeTable.versions`; the newest twenty are kept."""
-        table = tables.load(self._metastore, self._path)
-        versions = tables.versions(table)
-        pending = tables.pending(table)
-        if pending is not None and pending.version.number and PartitionCommits(self._metastore, self._path).landed(pending):
-            versions.append(pending.version)
-        return versions
-
-    def undone(self) -> list[Undone]:
-        """See :meth:`LakeTable.undone`; of a table with partitions the versions that it remembers are looked at."""
-        return find_undone(self._metastore, self._path) or []
-
-    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
-        """See :meth:`LakeTable.read`."""
-        seen = self._look()
-        keys = partition_keys_of(seen.table)
-        listing = list_folders(seen.folders.items())
-        return TableContent(
-            snapshot=seen.version.snapshot,
-            files=tuple(sorted(listing.files)),
-            schema=spark_ddl(seen.columns),
-            format=format_of(seen.table),
-            base_path=listing.only.base_path if listing.only is not None and keys else None,
-            partition_keys=keys,
-            parts=listing.parts if listing.only is None else (),
-            state=state(seen.table, seen.version.snapshot, list(seen.folders.items()), listing.files, seen.compacted),
-        )
-
-    def snapshot(self) -> str:
-        """See :meth:`LakeTable.snapshot`."""
-        return self._look().version.snapshot
-
-    def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`LakeTable.count`."""
-        try:
-            seen = self._look()
-        except TableNotFoundError:
-            return None
-        if any(rows is None for rows in seen.rows):
-            return None
-        return RowCounts.of(zip(seen.folders.values(), map(int, filter(None, seen.rows)), strict=True), partitions)
-
-    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`LakeTable.sample`; only the current version can be read.
-
-        :raises UnsupportedError: for another version.
-        """
-        seen = self._look()
-        if version is not None and version != seen.version.number:
-            raise UnsupportedError(f"Version {version} of {self._path} cannot be read: a Hive table shows only its current one.")
-        kinds = {column.name: column.type for column in seen.columns}
-        files = [
-            (file, {key: typed_value(value, kinds[key]) for key, value in seen.folders[file.rpartition("/")[0]].items()})
-            for file in list_folders(seen.folders.items()).files
-        ]
-        first = read_rows(files, format_of(seen.table), rows)
-        return [{column.name: row.get(column.name) for column in seen.columns} for row in first]
+    def load(self) -> _LoadedHiveTable:
+        """See :meth:`LakeTable.load`."""
+        return _LoadedHiveTable(self._metastore, self._path)
 
     def scattered(self, limits: Limits, *, is_cheap: bool = False) -> list[PartitionSet]:
         """See :meth:`LakeTable.scattered`."""
@@ -140,15 +73,93 @@ class HiveTable(LakeTable):
         """See :meth:`LakeTable.delete_orphans`."""
         return delete_orphans(self._metastore, self._path, before, held)
 
-    def _look(self) -> _Seen:
+
+class _LoadedHiveTable(LoadedTable):
+    """A table as the metastore had it. Its partitions are those of the moment when they are asked for: none has another."""
+
+    def __init__(self, metastore: Metastore, path: ObjectPath) -> None:
+        self._metastore = metastore
+        self._path = path
+        self._table = tables.load(metastore, path)
+
+    def folder(self) -> str | None:
+        return tables.root(self._table) if self._table is not None else None
+
+    def current(self) -> Version | None:
+        return next(reversed(self._versions), None)
+
+    def layout(self) -> TableLayout | None:
+        return tables.layout(self._metastore, self._table) if self._table is not None else None
+
+    def versions(self) -> list[Version]:
+        """See :meth:`LoadedTable.versions`; the newest twenty are kept."""
+        return self._versions
+
+    def undone(self) -> list[Undone]:
+        """See :meth:`LoadedTable.undone`; of a table with partitions the versions that it remembers are looked at."""
+        return self._undone
+
+    def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
+        seen = self._seen
+        keys = partition_keys_of(seen.table)
+        listing = self._listing
+        return TableContent(
+            snapshot=seen.version.snapshot,
+            files=tuple(sorted(listing.files)),
+            schema=spark_ddl(seen.columns),
+            format=format_of(seen.table),
+            base_path=listing.only.base_path if listing.only is not None and keys else None,
+            partition_keys=keys,
+            parts=listing.parts if listing.only is None else (),
+            state=state(seen.table, seen.version.snapshot, list(seen.folders.items()), listing.files, seen.compacted),
+        )
+
+    def count(self, partitions: PartitionSet) -> RowCounts | None:
+        try:
+            seen = self._seen
+        except TableNotFoundError:
+            return None
+        if any(rows is None for rows in seen.rows):
+            return None
+        return RowCounts.of(zip(seen.folders.values(), map(int, filter(None, seen.rows)), strict=True), partitions)
+
+    def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
+        """See :meth:`LoadedTable.sample`; only the current version can be read.
+
+        :raises UnsupportedError: for another version.
+        """
+        seen = self._seen
+        if version is not None and version != seen.version.number:
+            raise UnsupportedError(f"Version {version} of {self._path} cannot be read: a Hive table shows only its current one.")
+        files = ((file, seen.folders[file.rpartition("/")[0]]) for file in self._listing.files)
+        return first_rows(files, seen.columns, format_of(seen.table), rows)
+
+    @cached_property
+    def _versions(self) -> list[Version]:
+        versions = tables.versions(self._table)
+        pending = tables.pending(self._table)
+        if pending is not None and pending.version.number and PartitionCommits(self._metastore, self._path).landed(pending):
+            versions.append(pending.version)
+        return versions
+
+    @cached_property
+    def _undone(self) -> list[Undone]:
+        return find_undone(self._metastore, self._path, self._table) or []
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return list_folders(self._seen.folders.items())
+
+    @cached_property
+    def _seen(self) -> _Seen:
         """The table, its version and its folders, all of the same moment.
 
         :raises TableNotFoundError: when there is no such table, or nothing in it yet.
         """
         torn: list[str] = []
+        again = self._table
         for _ in range(ATTEMPTS):
-            table = tables.load(self._metastore, self._path)
-            if table is None:
+            if (table := again) is None:
                 break
             keys = partition_keys_of(table)
             partitions: Mapping[Values, Table | Partition] = {(): table}
@@ -163,7 +174,7 @@ class HiveTable(LakeTable):
             if (version := _version(table, partitions.values())) is None:
                 break
             held = {values: one for values, one in partitions.items() if not tables.left_in(table, one.sd.location)}
-            folders = {_folder(one): dict(zip(keys, values, strict=True)) for values, one in held.items()}
+            folders = {file_uri(one.sd.location).rstrip("/"): dict(zip(keys, spec, strict=True)) for spec, one in held.items()}
             # What stays torn was moved by somebody else, who counted no rows.
             rows = tuple(None if one.sd.location in torn else one.parameters.get(tables.ROWS) for one in held.values())
             compacted = notes((dict(zip(keys, values, strict=True)), one) for values, one in held.items())
@@ -201,7 +212,3 @@ def _columns(table: Table, version: Version) -> tuple[Column, ...]:
     """The columns of a version: those of a commit that landed just now do not show in the table yet."""
     pending = tables.pending(table)
     return pending.columns if pending is not None and pending.version == version else columns_of(table)
-
-
-def _folder(one: Table | Partition) -> str:
-    return file_uri(one.sd.location).rstrip("/")

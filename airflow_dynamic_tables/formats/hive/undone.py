@@ -31,19 +31,23 @@ _NAMED = 10
 """Partitions that a message names."""
 
 
-def find_undone(metastore: Metastore, path: ObjectPath) -> list[Undone] | None:
-    """See :meth:`~airflow_dynamic_tables.formats.base.LakeTable.undone`; ``None`` while commits change the table all the time."""
+def find_undone(metastore: Metastore, path: ObjectPath, table: Table | None) -> list[Undone] | None:
+    """See :meth:`~airflow_dynamic_tables.formats.base.LoadedTable.undone`; ``None`` while commits change the table all the time.
+
+    :param table: as it was loaded; it is loaded again only where something looks undone.
+    """
     for attempt in range(ATTEMPTS):
-        time.sleep(0.02 * attempt)
-        before = tables.load(metastore, path)
-        if before is None or tables.identity(before) is None:
+        if attempt:
+            time.sleep(0.02 * attempt)
+            table = tables.load(metastore, path)
+        if table is None or tables.identity(table) is None:
             return []
-        found = _undone_partitions(metastore, path, before) if before.partitionKeys else _undone_table(before)
+        found = _undone_partitions(metastore, path, table) if table.partitionKeys else _undone_table(table)
         if not found:
             return []
-        table = tables.load(metastore, path)
-        if table is None or tables.revision(table) == tables.revision(before):
-            return found if table is not None else []
+        now = tables.load(metastore, path)
+        if now is None or tables.revision(now) == tables.revision(table):
+            return found if now is not None else []
     return None
 
 

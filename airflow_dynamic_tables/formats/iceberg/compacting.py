@@ -30,7 +30,7 @@ from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.columns.names import knows_all_schemas, unreadable_by_name
 from airflow_dynamic_tables.formats.iceberg.files import ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.producing import Changes
-from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.merging import Shape, merge, shape
 from airflow_dynamic_tables.formats.small_files import Limits, PartitionFiles, bundles, rounds
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,10 +16,9 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from airflow_dynamic_tables.clients.files import open_file
 from airflow_dynamic_tables.clients.stores import IcebergStore
-from airflow_dynamic_tables.core.refresh.plan import SourceBinding
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.refresh.sources import Source
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
 from airflow_dynamic_tables.formats.data_files import plain_rows, read_rows
 from airflow_dynamic_tables.formats.iceberg import snapshots as tables
 from airflow_dynamic_tables.formats.iceberg.deletions.positions import delete_files, reading_deletes, why_unknown
@@ -82,9 +82,7 @@ def news(source: Source, store: IcebergStore, view: str, since: SourceState | No
     :raises UnsupportedError: when its files alone do not say what its rows are.
     """
     path = source.identifier.path
-    table = tables.load(store, path)
-    if table is None or tables.is_new(table) or table.current_snapshot() is None:
-        raise TableNotFoundError(f"Table {path} in catalog {store.catalog} does not exist or has no version yet.")
+    table = tables.filled(tables.load(store, path), path, store.catalog)
     content = tables.content(table, path)
     if content.parts:
         raise UnsupportedError(f"Another engine deleted rows of {path} beside its files; a stream reads none but whole files.")
@@ -101,16 +99,7 @@ def news(source: Source, store: IcebergStore, view: str, since: SourceState | No
         if not added:
             return News()
         files = added
-    binding = SourceBinding(
-        identifier=str(source.identifier),
-        view=view,
-        format=content.format,
-        version=state.version,
-        files=tuple(files),
-        schema=content.schema,
-        state=state,
-    )
-    return News(binding)
+    return News(replace(content, files=tuple(files), state=state).bound(source.identifier, view))
 
 
 def _added_since(table: Table, since: str) -> list[str] | str:

@@ -30,7 +30,7 @@ from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import CatalogUnavailableError, UnsupportedError
+from airflow_dynamic_tables.exceptions import CatalogUnavailableError, TableNotFoundError, UnsupportedError
 from airflow_dynamic_tables.formats.commits import COMPACTION, NUMBER, TOKEN, version_of
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import lasting_fingerprints, schema_digest
@@ -217,6 +217,16 @@ def _forgotten(table: Table, kept: Version | None, latest: Version) -> Version:
 def is_new(table: Table) -> bool:
     """Whether nothing was ever committed: a table is made without columns."""
     return not table.schema().fields
+
+
+def filled(table: Table | None, path: ObjectPath, catalog: str) -> Table:
+    """The table, which has a snapshot.
+
+    :raises TableNotFoundError: when there is no such table, or nothing in it yet.
+    """
+    if table is None or is_new(table) or table.current_snapshot() is None:
+        raise TableNotFoundError(f"Table {path} in catalog {catalog} does not exist or has no version yet.")
+    return table
 
 
 def layout(table: Table) -> TableLayout:

@@ -49,7 +49,7 @@ from airflow_dynamic_tables.formats.iceberg.files import AllFiles, ReplaceFiles
 from airflow_dynamic_tables.formats.iceberg.history import RestoreFiles, position, remember_position
 from airflow_dynamic_tables.formats.iceberg.pointer import check_writable, is_writable, load_or_make, preparing, swap
 from airflow_dynamic_tables.formats.iceberg.producing import Changes, FenceOff
-from airflow_dynamic_tables.formats.iceberg.staged.footers import read_footers, staged_partition
+from airflow_dynamic_tables.formats.iceberg.staged import read_footers, staged_partition
 from airflow_dynamic_tables.formats.small_files import Compacted, Limits
 
 

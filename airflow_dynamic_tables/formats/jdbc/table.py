@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import date, datetime
+from functools import cached_property
 from typing import Any
 
 from airflow_dynamic_tables.clients.deleting import Deleted
@@ -20,7 +21,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.schema import TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, Undone, kept_version
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable, Undone, kept_version
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.jdbc import records
 from airflow_dynamic_tables.formats.jdbc.checking import check_free
@@ -47,12 +48,12 @@ class JdbcTable(LakeTable):
 
     def stage(self, token: str) -> JdbcStagedTable:
         """See :meth:`LakeTable.stage`."""
-        return JdbcStagedTable(self._store, self._database, self._name, self.folder(), token)
+        return JdbcStagedTable(self._store, self._database, self._name, self.load().folder(), token)
 
     def once(self, token: str, entry: Mapping[str, Any], *, is_new: bool) -> OneOffStagedTable:
         """See :meth:`LakeTable.once`."""
-        once = Once(entry, is_new)
-        return OneOffStagedTable(self._store, self._database, self._name, self.folder(), token, once)
+        place = (self._store, self._database, self._name, self.load().folder())
+        return OneOffStagedTable(*place, token, Once(entry, is_new))
 
     def check_makeable(self) -> None:
         """See :meth:`LakeTable.check_makeable`."""
@@ -60,63 +61,64 @@ class JdbcTable(LakeTable):
         with self._server.connected(self._database) as opened:
             check_free(opened, self._name)
 
+    def load(self) -> _LoadedJdbcTable:
+        """See :meth:`LakeTable.load`; the server is asked by the first question that it answers."""
+        return _LoadedJdbcTable(self._store, self._path, self._name)
+
+    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
+        """See :meth:`LakeTable.delete_orphans`: stage tables of refreshes that are over, and their folders."""
+        return delete_left(self._store, self._database, self._name, self.load().folder(), (before, held))
+
+
+class _LoadedJdbcTable(LoadedTable):
+    """A table and its last commit as one look at the server found them."""
+
+    def __init__(self, store: PostgresStore, path: ObjectPath, name: TableName) -> None:
+        self._store = store
+        self._server = store.server
+        self._database = path.database
+        self._path = path
+        self._name = name
+
     def folder(self) -> str:
-        """See :meth:`LakeTable.folder`: it has the plans and results of refreshes, while they run."""
+        """See :meth:`LoadedTable.folder`: it has the plans and results of refreshes, while they run."""
         whose = f"{self._server.jdbc_url(self._database)} {self._name}"
         own = f"{folder_name(self._path.name)}-{hashlib.sha256(whose.encode()).hexdigest()[:32]}"
         return "/".join((self._store.warehouse.rstrip("/"), folder_name(self._database), own))
 
     def current(self) -> Version | None:
-        """See :meth:`LakeTable.current`; none of a table that somebody dropped."""
-        record, table = self._look()
-        return record.version if record is not None and table is not None else None
+        """See :meth:`LoadedTable.current`; none of a table that somebody dropped."""
+        return self._seen and self._seen[1].version
 
     def layout(self) -> TableLayout | None:
-        """See :meth:`LakeTable.layout`."""
-        record, table = self._look()
-        return layout_of(table, record) if record is not None and table is not None else None
+        return layout_of(*self._seen) if self._seen is not None else None
 
     def undone(self) -> list[Undone]:
-        """See :meth:`LakeTable.undone`: a table that was dropped, made anew or emptied is noticed, single rows are not."""
-        with self._server.connected(self._database) as database:
-            record = records.look(database, self._name).record
-            table = find(database, self._name)
-            if record is None:
-                return []
-            if table is None:
-                return [Undone(record.version, "and the table is gone")]
-            if not is_made_here(database, self._name):
-                how = "which dropped the table and made it anew; no refresh replaces that one"
-                return [Undone(record.version, how, for_good=True)]
-            if record.has_rows and not table.has_rows(database):
-                return [Undone(record.version, "which emptied the table; so it stays")]
-        return []
+        """See :meth:`LoadedTable.undone`: a table that was dropped, made anew or emptied is noticed, single rows are not."""
+        return self._undone
 
     def versions(self) -> list[Version]:
-        """See :meth:`LakeTable.versions`; what is told of them is kept, their rows are not."""
+        """See :meth:`LoadedTable.versions`; what is told of them is kept, their rows are not."""
+        if self._seen is None:
+            return []
         with self._server.connected(self._database) as database:
-            if find(database, self._name) is None:
-                return []
-            return [record.version for record in records.records(database, self._name)]
+            kept = [record.version for record in records.records(database, self._name)]
+        return [version for version in kept if version.number <= self._seen[1].version.number]
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - Spark needs no catalog for it
-        """See :meth:`LakeTable.read`: there are no files; whoever reads it with Spark binds it as a source of its database."""
-        record, table = self._filled()
+        """See :meth:`LoadedTable.read`: there are no files; whoever reads it with Spark binds it as a source of its database."""
+        table, record = self._filled
         snapshot = record.version.snapshot
         schema = spark_ddl(layout_of(table, record).columns)
         # Of rows that somebody else changes nothing tells, so nobody may take two versions for the same.
         location = self._server.jdbc_url(self._database)
         return TableContent(snapshot, schema=schema, format="jdbc", state=SourceState(snapshot, location=location))
 
-    def snapshot(self) -> str:
-        """See :meth:`LakeTable.snapshot`."""
-        return self._filled()[0].version.snapshot
-
     def count(self, partitions: PartitionSet) -> RowCounts | None:
-        """See :meth:`LakeTable.count`; the server counts."""
-        record, table = self._look()
-        if record is None or table is None:
+        """See :meth:`LoadedTable.count`; the server counts."""
+        if self._seen is None:
             return None
+        table, record = self._seen
         keys = ", ".join(f"{table.value(key)} AS {quote(key)}" for key in record.partition_keys)
         groups = ", ".join(map(str, range(1, len(record.partition_keys) + 1)))
         grouped = (
@@ -133,11 +135,11 @@ class JdbcTable(LakeTable):
         return RowCounts(row.replaced, row.held, row.total, row.partitions)
 
     def sample(self, rows: int, version: int | None = None) -> list[dict[str, Any]]:
-        """See :meth:`LakeTable.sample`; only the current version can be read.
+        """See :meth:`LoadedTable.sample`; only the current version can be read.
 
         :raises UnsupportedError: for another version.
         """
-        record, table = self._filled()
+        table, record = self._filled
         if version is not None and version != record.version.number:
             kept_version(self.versions(), version, self._path)
             raise UnsupportedError(f"Version {version} of {self._path} cannot be read: PostgreSQL keeps only the current rows.")
@@ -150,22 +152,35 @@ class JdbcTable(LakeTable):
             read = database.rows(f"SELECT {shown} FROM {table.name.quoted} LIMIT {int(rows)}")
         return [{name: _date(value) if name in dated else value for name, value in row._mapping.items()} for row in read]
 
-    def delete_orphans(self, before: datetime, held: Callable[[], Collection[str]]) -> Deleted:
-        """See :meth:`LakeTable.delete_orphans`: stage tables of refreshes that are over, and their folders."""
-        return delete_left(self._store, self._database, self._name, self.folder(), (before, held))
+    @cached_property
+    def _seen(self) -> tuple[ServerTable, Record] | None:
+        """The table, and what its last commit recorded; ``None`` when one of them is missing."""
+        with self._server.connected(self._database) as database, suppress(StageRejectedError):
+            record, table = records.look(database, self._name).record, find(database, self._name)
+            return (table, record) if table is not None and record is not None else None
+        return None  # it is something else, as the commit will say
 
-    def _look(self) -> tuple[Record | None, ServerTable | None]:
-        with self._server.connected(self._database) as database:
-            try:
-                return records.look(database, self._name).record, find(database, self._name)
-            except StageRejectedError:
-                return None, None  # it is something else, as the commit will say
-
-    def _filled(self) -> tuple[Record, ServerTable]:
-        record, table = self._look()
-        if record is None or table is None:
+    @property
+    def _filled(self) -> tuple[ServerTable, Record]:
+        if self._seen is None:
             raise TableNotFoundError(f"Table {self._path} does not exist or has no version yet.")
-        return record, table
+        return self._seen
+
+    @cached_property
+    def _undone(self) -> list[Undone]:
+        with self._server.connected(self._database) as database:
+            record = records.look(database, self._name).record
+            table = find(database, self._name)
+            if record is None:
+                return []
+            if table is None:
+                return [Undone(record.version, "and the table is gone")]
+            if not is_made_here(database, self._name):
+                how = "which dropped the table and made it anew; no refresh replaces that one"
+                return [Undone(record.version, how, for_good=True)]
+            if record.has_rows and not table.has_rows(database):
+                return [Undone(record.version, "which emptied the table; so it stays")]
+        return []
 
 
 def _date(text: str | None) -> date | str | None:

@@ -217,10 +217,11 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
         raise _MovedError("skip_unchanged is false")
     if workspace.now() < request.schedule_time:
         raise _MovedError("what is read now may not be all that comes before its schedule time")
-    version = table.current()
+    loaded = table.load()
+    version = loaded.current()
     if version is None:
         raise _MovedError("it has no version yet")
-    if table.undone():
+    if loaded.undone():
         raise _MovedError("another engine changed the table")
     unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
     opened = ledger.last_stage(identifier, but_of=COMPACTION)

@@ -6,7 +6,7 @@ import logging
 import re
 
 from airflow_dynamic_tables.core.refresh.expectations import Action
-from airflow_dynamic_tables.formats.data_files import first_rows
+from airflow_dynamic_tables.formats.data_files import staged_rows
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.stages.landing import read_plan, read_result
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -53,7 +53,7 @@ def _rows_waiting(_workspace: Workspace, stage: Stage) -> str:
     planned = read_plan(stage)
     result = read_result(planned)
     counted = f"{result.rows:,} rows are in quarantine"
-    rows = first_rows(planned, result, _ROWS_SHOWN)
+    rows = staged_rows(planned, result, _ROWS_SHOWN)
     if not rows:
         return f"{counted}."
     lines = (list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows))

@@ -203,7 +203,7 @@ def show_table(
     entry = workspace.readable(identifier.catalog).get_table(identifier.path)
     if isinstance(entry, CatalogView):
         raise TableNotFoundError(f"{identifier} is a view, not a dynamic table.")
-    table = workspace.table(identifier, entry.format)
+    table = workspace.table(identifier, entry.format).load()
     versions, current = table.versions(), table.current()
     refreshes = tuple(workspace.ledger.list_refreshes(identifier, limit))
     parents = _currents(workspace, map(TableIdentifier.parse, current.sources if current is not None else ()))

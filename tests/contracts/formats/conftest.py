@@ -37,7 +37,7 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(
     params=[
-        "toy/folder",
+        pytest.param("toy/folder", marks=pytest.mark.lacks("catalog")),
         "iceberg/sqlite",
         pytest.param("iceberg/hidden", marks=pytest.mark.long),
         DELTA,

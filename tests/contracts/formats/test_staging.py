@@ -113,7 +113,7 @@ def test_versions_count_up_and_never_grow_older(bench: Bench) -> None:
     versions = bench.table.versions()
     assert [version.number for version in versions] == [1, 2, 3]
     assert [version.data_timestamp for version in versions] == [NOON, NOON, NOON + timedelta(days=1)]
-    assert bench.table.snapshot() == versions[-1].snapshot
+    assert bench.table.read().snapshot == versions[-1].snapshot
 
 
 def test_committing_a_token_again_is_the_same_version(bench: Bench) -> None:
@@ -169,9 +169,9 @@ def test_a_fenced_commit_cannot_land(bench: Bench) -> None:
 def test_fencing_a_commit_that_landed_changes_nothing(bench: Bench) -> None:
     staged = bench.stage("t1", "1")
     bench.commit(staged, bench.write(staged, {"1": [1]}))
-    before = bench.table.snapshot()
+    before = bench.table.read().snapshot
     staged.fence()
-    assert bench.table.snapshot() == before
+    assert bench.table.read().snapshot == before
 
 
 def test_a_first_commit_is_fenced_off(bench: Bench) -> None:
@@ -353,7 +353,7 @@ def test_reading_names_exactly_the_files_of_the_current_version(bench: Bench) ->
     bench.refresh({"1": [1], "2": [2]})
     bench.refresh({"2": [20]}, "2")
     content = bench.table.read()
-    assert content.snapshot == bench.table.snapshot()
+    assert content.snapshot == bench.table.versions()[-1].snapshot
     assert len(content.files) == 2
     assert sorted(content.schema.split(", ")) == ["`ds` string", "`n` bigint"]
 

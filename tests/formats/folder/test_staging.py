@@ -17,7 +17,7 @@ from airflow_dynamic_tables.clients.files import write_text
 from airflow_dynamic_tables.clients.stores import FolderStore
 from airflow_dynamic_tables.core.identifiers import ObjectPath
 from airflow_dynamic_tables.core.refresh.plan import RESULT_FILE, RefreshResult, StagedFile
-from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE, PartitionSet
+from airflow_dynamic_tables.core.tables.partitions import NULL_PARTITION, WHOLE_TABLE, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import (
@@ -121,6 +121,13 @@ def test_anybody_can_read_the_folder(folder: FolderBench) -> None:
     assert sorted(files) == sorted(folder.location.glob(f"ds=*/*.{folder.format}"))
     read = pq.ParquetFile(files[0]).read() if folder.format == "parquet" else pa_orc.read_table(files[0])
     assert read.column_names == ["n"]
+
+
+def test_a_sample_shows_partition_keys_by_their_types(folder: FolderBench) -> None:
+    staged = folder.stage("t1")
+    result = folder.write(staged, {"7": [1], NULL_PARTITION: [2]}, (Column("ds", "int"), Column("n", "bigint")))
+    staged.commit(folder.request(result), lambda: None)
+    assert sorted(folder.table.sample(9), key=str) == [{"ds": 7, "n": 1}, {"ds": None, "n": 2}]
 
 
 def test_an_unpartitioned_table(folder: FolderBench) -> None:

@@ -231,9 +231,9 @@ def test_one_that_landed_is_found_by_its_token(bench: Bench) -> None:
 
 
 def _check_fence_changes_nothing(bench: Bench, staged: StagedTable) -> None:
-    before = bench.table.snapshot()
+    before = bench.table.read().snapshot
     staged.fence()
-    assert bench.table.snapshot() == before
+    assert bench.table.read().snapshot == before
 
 
 class Deletes(InOrder["Deletes"], _FastAppendFiles):

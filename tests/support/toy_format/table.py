@@ -28,7 +28,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
 from airflow_dynamic_tables.core.tables.schema import Column, TableLayout, spark_ddl
 from airflow_dynamic_tables.core.tables.versions import Version, recorded
 from airflow_dynamic_tables.exceptions import StageRejectedError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, StagedTable
+from airflow_dynamic_tables.formats.base import CommitRequest, LakeTable, LoadedTable, StagedTable
 from airflow_dynamic_tables.formats.commits import check_base, check_result, check_rows, fresh_until, until_done
 from airflow_dynamic_tables.formats.contents import RowCounts, TableContent
 from airflow_dynamic_tables.formats.fingerprints import fingerprints, schema_digest
@@ -69,17 +69,34 @@ class ToyTable(LakeTable):
     def stage(self, token: str) -> ToyStage:
         return ToyStage(self, token)
 
+    def load(self) -> LoadedToyTable:
+        return LoadedToyTable(self.location, tuple(self.states()))
+
+    def states(self) -> Iterator[State]:
+        """Every state, newest first."""
+        names = sorted((entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/_states")), reverse=True)
+        for name in names:
+            yield from_plain(State, json.loads(read_text(f"{self.location}/_states/{name}")))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedToyTable(LoadedTable):
+    """All states that a table had when it was loaded, newest first."""
+
+    location: str
+    states: tuple[State, ...]
+
     def folder(self) -> str:
         return self.location
 
     def current(self) -> Version | None:
-        return next((state.version for state in self.states()), None)
+        return next((state.version for state in self.states), None)
 
     def layout(self) -> TableLayout | None:
-        return next((TableLayout(state.columns, state.keys) for state in self.states() if state.version is not None), None)
+        return next((TableLayout(state.columns, state.keys) for state in self.states if state.version is not None), None)
 
     def versions(self) -> list[Version]:
-        versions = {state.version.number: state.version for state in self.states() if state.version is not None}
+        versions = {state.version.number: state.version for state in self.states if state.version is not None}
         return [versions[number] for number in sorted(versions)]
 
     def read(self, spark_name: str | None = None) -> TableContent:  # noqa: ARG002 - its files can always be read
@@ -89,12 +106,9 @@ class ToyTable(LakeTable):
         like = SourceState(state.latest.snapshot, None, self.location, schema_digest(columns), partitions)
         return TableContent(state.latest.snapshot, files, columns, state=like)
 
-    def snapshot(self) -> str:
-        return self._filled().latest.snapshot
-
     def count(self, partitions: PartitionSet) -> RowCounts | None:
-        state = next(self.states(), None)
-        if state is None or state.version is None:
+        state = next(iter(self.states), State(0))
+        if state.version is None:
             return None
         return RowCounts.of(((file.partition, file.rows) for file in state.files), partitions)
 
@@ -104,14 +118,8 @@ class ToyTable(LakeTable):
         found = [row for file in state.files for row in read_parquet(file.path).to_pylist()]
         return [{column.name: row.get(column.name) for column in state.columns} for row in found[:rows]]
 
-    def states(self) -> Iterator[State]:
-        """Every state, newest first."""
-        names = sorted((entry.path.rpartition("/")[2] for entry in list_entries(f"{self.location}/_states")), reverse=True)
-        for name in names:
-            yield from_plain(State, json.loads(read_text(f"{self.location}/_states/{name}")))
-
     def _filled(self) -> State:
-        state = next(self.states(), State(0))
+        state = next(iter(self.states), State(0))
         if state.version is None:
             raise TableNotFoundError(f"{self.location} has no version yet.")
         return state

@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
 from airflow_dynamic_tables.core.tables.formats import endless_format
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
@@ -234,15 +234,15 @@ class Streaming:
             job.end(at_once=at_once)
 
 
-def _made(workspace: Workspace, work: Work) -> LakeTable:
+def _made(workspace: Workspace, work: Work) -> LoadedTable:
     """The table, which is made when there is none, so that it has a folder."""
     create(workspace, work.table, JobState.RUNNING)
     table = workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
     table.stage("stream").begin()
-    return table
+    return table.load()
 
 
-def _check_kept(plan: RefreshPlan, table: LakeTable, why: str) -> None:
+def _check_kept(plan: RefreshPlan, table: LoadedTable, why: str) -> None:
     """Check that a new stream would have the rows that the table has.
 
     :param why: why there has to be a new one; empty when there has not.
