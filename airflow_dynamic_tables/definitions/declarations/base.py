@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -59,3 +59,21 @@ class Declaration(BaseModel):
 
     refused: ClassVar[Mapping[str, str]] = {}
     """Keys that somebody who knows other software may expect, and why they are not taken."""
+
+    def over(self, farther: Declaration) -> Self:
+        """Both together, as far as these are the same keys: what this one says wins.
+
+        Where nothing is said by an empty mapping, list or declaration, both are merged key by key or added.
+        """
+        shared = farther.model_fields_set & type(self).model_fields.keys()
+        return self.model_copy(update={name: self._merged(name, getattr(farther, name)) for name in shared})
+
+    def _merged(self, name: str, farther: Any) -> Any:
+        own = getattr(self, name)
+        if isinstance(own, Declaration) and isinstance(farther, Declaration):
+            return own.over(farther)
+        if name not in self.model_fields_set:
+            return farther
+        if type(self).model_fields[name].default is None:
+            return own
+        return {**farther, **own} if isinstance(own, dict) else (*farther, *own)

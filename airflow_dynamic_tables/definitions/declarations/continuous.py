@@ -39,10 +39,6 @@ class ContinuousDeclaration(Declaration):
             raise ValueError("must be at most 1 day: a worker cannot be drained before that")
         return value
 
-    def over(self, farther: ContinuousDeclaration) -> ContinuousDeclaration:
-        """Both together; what this one says wins."""
-        return farther.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
-
     def built(self) -> ContinuousSettings:
         """The settings, with defaults for what is not said."""
         said = {name: value for name in ("hold", "events") if (value := getattr(self, name)) is not None}

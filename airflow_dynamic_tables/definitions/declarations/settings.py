@@ -13,12 +13,11 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
-from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
-from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration, Truth
+from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
 from airflow_dynamic_tables.definitions.declarations.base import (
     Declaration,
     Name,
@@ -189,13 +188,6 @@ class Settings(AirflowDeclaration):
     """How many versions are kept at least; default 10."""
     version_max_age: Duration | None = None
     """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
-    initial: Annotated[str, Field(json_schema_extra={"enum": list(Initial)})] | None = None
-    """What the first scheduled refresh makes of a table with time partitions: `all` that its sources have (the default; from
-    `start_date` on, if there is one), or the `latest` partitions."""
-    skip_unchanged: Truth | None = None
-    """Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`."""
-    suspend_after_failures: int | None = Field(default=None, ge=0, le=1_000)
-    """After how many scheduled refreshes in a row that failed the table is suspended; default 5, 0: never."""
     options: Options = Field(default_factory=dict)
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
@@ -248,11 +240,6 @@ class Settings(AirflowDeclaration):
     @classmethod
     def _check_atomicity(cls, value: str | None) -> str | None:
         return value and one_of(value, "atomicity", ("staged", "none"))
-
-    @field_validator("initial")
-    @classmethod
-    def _check_initial(cls, value: str | None) -> str | None:
-        return value and one_of(value, "initial", tuple(Initial))
 
     @field_validator("version_max_age")
     @classmethod

@@ -86,9 +86,3 @@ class SparkDeclaration(Declaration):
         if problem := conf_problem(value):
             raise ValueError(problem)
         return value
-
-    def over(self, default: SparkDeclaration) -> SparkDeclaration:
-        """Both together: what this one says wins, variables and configuration are merged key by key."""
-        said = {name: getattr(self, name) for name in self.model_fields_set}
-        merged = {"conf": {**default.conf, **self.conf}, "env_vars": {**default.env_vars, **self.env_vars}}
-        return default.model_copy(update={**said, **merged})
