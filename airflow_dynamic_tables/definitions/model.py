@@ -127,16 +127,21 @@ class Updates:
 
 
 class AirflowPart(StrEnum):
-    """The part of Airflow that a key is a setting of."""
+    """The part of Airflow that a key is a setting of, and the form in which it takes it."""
 
     TASK = "task"
     """An argument of the operator by the name of the key, with its value."""
+    TASK_CALLBACK = "task, callback"
+    TASK_OTHER = "task, other"
     DAG = "DAG"
     """An argument of the DAG by the name of the key, with its value."""
-    TASK_CALLBACK = "task callback"
-    DAG_CALLBACK = "DAG callback"
-    OTHER = "other"
-    """A setting that Airflow takes in another form."""
+    DAG_CALLBACK = "DAG, callback"
+    DAG_OTHER = "DAG, other"
+
+    @property
+    def owner(self) -> str:
+        """Whose setting it is: of the task or of the DAG."""
+        return self.partition(",")[0]
 
 
 class Decides(StrEnum):
@@ -254,9 +259,9 @@ class DynamicTable:
     weight_rule: Annotated[str | None, Key(part=AirflowPart.TASK)] = None
     queue: Annotated[str | None, _task("Queue of the Celery executor.", _SHORT)] = None
     executor: Annotated[
-        str | None, Key("Name of one of the executors of this Airflow.", part=AirflowPart.OTHER, limits=_SHORT)
+        str | None, Key("Name of one of the executors of this Airflow.", part=AirflowPart.TASK_OTHER, limits=_SHORT)
     ] = None
-    executor_config: Annotated[Mapping[str, Any] | None, Key(part=AirflowPart.OTHER)] = None
+    executor_config: Annotated[Mapping[str, Any] | None, Key(part=AirflowPart.TASK_OTHER)] = None
     is_paused_upon_creation: Annotated[
         bool | None, _dag("Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured.")
     ] = None
@@ -282,7 +287,7 @@ class DynamicTable:
     dag_on_success_callback: Annotated[
         _Callbacks, _callback("What to call when a run succeeded, also one whose refresh was skipped.", AirflowPart.DAG_CALLBACK)
     ] = None
-    deadline: Annotated[Deadline | None, Key(part=AirflowPart.OTHER, shared=True, see=_TOLD)] = None
+    deadline: Annotated[Deadline | None, Key(part=AirflowPart.DAG_OTHER, see=_TOLD)] = None
     comment: Annotated[str | None, Key(decides=Decides.REST)] = None
     timezone: Annotated[str, Key(shared=True, kept=True, decides=Decides.ROWS)] = "UTC"
     options: Annotated[Mapping[str, str], Key(kept=True)] = field(default_factory=dict)
@@ -377,7 +382,7 @@ def _key_fields() -> Iterator[KeyField]:
 KEYS = tuple(_key_fields())
 """All keys of a dynamic table but ``query_file``, which is another way to say ``query``."""
 
-OF_ONE_DAG = tuple(each.field for each in KEYS if each.key.shared or each.key.part in (AirflowPart.DAG, AirflowPart.DAG_CALLBACK))
+OF_ONE_DAG = tuple(each.field for each in KEYS if each.key.shared or (each.key.part and each.key.part.owner == AirflowPart.DAG))
 """In what the tables of one DAG have to agree."""
 
 

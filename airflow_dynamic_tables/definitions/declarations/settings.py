@@ -181,11 +181,11 @@ class Settings(AirflowDeclaration):
     timezone: Name | None = None
     """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
     format: Annotated[str, Field(json_schema_extra={"enum": list(sink_formats())})] | None = None
-    """Format of the table; default `iceberg`."""
+    """Format of the table: `iceberg` (the default), `delta`, `parquet`, `orc`, or `jdbc` for PostgreSQL."""
     atomicity: Annotated[str, Field(json_schema_extra={"enum": ["staged", "none"]})] | None = None
     """`staged` (the default): readers see the last version or the new one. `none`: allow a format that cannot do that."""
     versions_to_keep: int | None = Field(default=None, ge=1)
-    """How many versions are kept at least; default 10."""
+    """How many versions are kept at least; default 10, or, with neither key of versions, fewer the older they are."""
     version_max_age: Duration | None = None
     """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
     options: Options = Field(default_factory=dict)
@@ -195,7 +195,7 @@ class Settings(AirflowDeclaration):
     continuous: ContinuousDeclaration = Field(default_factory=ContinuousDeclaration)
     """How the table is kept fresh while it is refreshed all the time."""
     start_date: CalendarTime | None = None
-    """First time the schedule may run; without an offset it is in the table's time zone."""
+    """First time the schedule may run, default 1970; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None
     """Last time the schedule may run; without an offset it is in the table's time zone."""
     scheduler: PlainName | None = None
