@@ -210,12 +210,9 @@ class DynamicTable:
     that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
     in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
     ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. ``initial`` is what its first scheduled refresh makes. With ``skip_unchanged`` a
-    scheduled refresh is not run while nothing that it reads has moved; ``suspend_after_failures`` of them in a row suspend the
-    table (0: none; ``None``: five). The job checks ``expectations``, the worker ``row_counts``. ``scheduler`` has it refreshed;
-    ``None``: Airflow. ``dag`` names the DAG that it shares with others; ``None``: it has its own. ``renamed_from`` is its
-    former name in its database. ``path`` and ``line`` are where it was declared, ``file`` is the path from the folder of the
-    definitions; ``text`` is that entry, without secrets.
+    ``comments`` maps columns to comments. ``suspend_after_failures`` is five, ``scheduler`` Airflow if they are ``None``. The
+    job checks ``expectations``, the worker ``row_counts``. A table without a ``dag`` has its own. ``path`` and ``line`` are where
+    it was declared, ``file`` is the path from the folder of the definitions; ``text`` is that entry, without secrets.
     """
 
     identifier: Annotated[TableIdentifier, Key(names=("name",))]

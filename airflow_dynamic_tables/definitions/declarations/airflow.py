@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
 from airflow_dynamic_tables.definitions.model import KEYS, Callback, Deadline, KeyField
 from airflow_dynamic_tables.yaml_files.documents import Flag
-
-_PERMISSIONS = ("can_read", "can_edit", "can_delete")
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -44,10 +42,6 @@ def _check_link(link: str) -> str:
     if not (parts.path if parts.scheme == "mailto" else parts.scheme in ("http", "https") and parts.netloc):
         raise ValueError(f"{link!r} is no link; write for example https://example.org/team")
     return link
-
-
-def _check_permission(value: str) -> str:
-    return one_of(value, "permission", _PERMISSIONS)
 
 
 def _callbacks(value: object) -> tuple[Callback, ...]:
@@ -118,7 +112,7 @@ ExecutorConfig = Annotated[
 
 Truth = Annotated[bool, BeforeValidator(_truth)]
 _Link = Annotated[Name, AfterValidator(_check_link)]
-_Permission = Annotated[Name, AfterValidator(_check_permission), Field(json_schema_extra={"enum": [*_PERMISSIONS]})]
+_Permission = Annotated[Name, OneOf("permission", ("can_read", "can_edit", "can_delete"))]
 
 
 _FORMS: Mapping[Any, Any] = {
@@ -135,9 +129,7 @@ _FORMS: Mapping[Any, Any] = {
 def _form(each: KeyField) -> Any:
     kind = next((member for member in get_args(each.type) if get_origin(each.type) is UnionType), each.type)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        choices = tuple(kind)
-        check = AfterValidator(lambda value: kind(one_of(value, each.name, choices)))
-        return Annotated[str, Field(json_schema_extra={"enum": list(choices)}), check]
+        return Annotated[str, OneOf(each.name, tuple(kind)), AfterValidator(kind)]
     return _FORMS.get(kind, kind)
 
 
@@ -225,4 +217,5 @@ class AirflowDeclaration(_SettingKeys):
     executor_config: ExecutorConfig | None = None
     """What the executor takes, e.g. `pod_template_file`; `pod_override: module:name` names a pod in Python."""
     deadline: Annotated[DeadlineDeclaration, AfterValidator(_deadline)] | None = None
-    """When a run has to be over, and what to call when it is not."""
+    """When a run has to be over, and what to call when it is not:
+    `{after: 20 minutes, reference: queued_at, callback: company.alerts:late}`."""
