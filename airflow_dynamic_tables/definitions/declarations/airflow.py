@@ -142,8 +142,14 @@ def _field(each: KeyField) -> Any:
 
 def declaration_of_keys(*, in_defaults: bool) -> type[Declaration]:
     """The declaration of the keys that :class:`DynamicTable` declares completely, each in the form of its type."""
+    # It is only a base, for which pydantic needs no validator: to build one takes 10 ms at every start.
     keys = [each for each in KEYS if each.key.doc and each.key.in_defaults is in_defaults]
-    return create_model("KeysDeclaration", __base__=Declaration, **{each.name: _field(each) for each in keys})
+    return create_model(
+        "KeysDeclaration",
+        __base__=Declaration,
+        __cls_kwargs__={"defer_build": True},
+        **{each.name: _field(each) for each in keys},
+    )
 
 
 class DeadlineDeclaration(Declaration):
@@ -203,7 +209,7 @@ else:
     _SettingKeys = declaration_of_keys(in_defaults=True)
 
 
-class AirflowDeclaration(_SettingKeys):
+class AirflowDeclaration(_SettingKeys, defer_build=True):
     """Settings of the DAG and its tasks, as Airflow has them."""
 
     refused = REFUSED

@@ -6,7 +6,7 @@ from airflow_dynamic_tables.definitions.declarations.base import PlainName
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
 
 
-class DefaultsDeclaration(Settings):
+class DefaultsDeclaration(Settings, defer_build=False):
     """What holds for every table that does not say otherwise; options, params and Spark settings are merged key by key."""
 
     catalog: PlainName | None = None

@@ -181,7 +181,7 @@ Param = Annotated[ParamDeclaration, BeforeValidator(_short_param)]
 """A param, or its default alone."""
 
 
-class Settings(AirflowDeclaration):
+class Settings(AirflowDeclaration, defer_build=True):
     """What a table may say itself or take from the file's defaults."""
 
     freshness: Annotated[Name, AfterValidator(lambda value: Freshness.parse(value).text)] | None = None

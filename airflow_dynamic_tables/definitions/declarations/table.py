@@ -104,7 +104,7 @@ else:
     _TableKeys = declaration_of_keys(in_defaults=False)
 
 
-class TableDeclaration(Settings, _TableKeys):
+class TableDeclaration(Settings, _TableKeys, defer_build=False):
     """A dynamic table: its content is its query, never older than its freshness."""
 
     name: Name
