@@ -33,7 +33,7 @@ from airflow_dynamic_tables.dags_support.declared import (
 from airflow_dynamic_tables.dags_support.page import Readers, describe_table, readers_of
 from airflow_dynamic_tables.dags_support.params import group_params_of, params_of
 from airflow_dynamic_tables.dags_support.schedules import CONTINUOUS_TAG, schedule_of, shared_schedule_of
-from airflow_dynamic_tables.definitions.model import DAG_SETTINGS, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import AirflowPart, Definitions, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import configured_connection
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
@@ -210,7 +210,7 @@ def _dag(tables: Sequence[DynamicTable], access: Access, **own: Any) -> DAG:
     """A DAG without tasks for tables that agree in what concerns it."""
     finest = min(tables, key=lambda table: table.freshness.period)
     dates = {key: getattr(finest, key) or access.default_args.get(key) for key in ("start_date", "end_date")}
-    settings = {**own, **said(finest, DAG_SETTINGS), **dag_callbacks_of(finest)}
+    settings = {**own, **said(finest, settings_of(AirflowPart.DAG)), **dag_callbacks_of(finest)}
     given = {name: value for name, value in access.default_args.items() if name not in dates}
     if finest.access_control:
         # Only of lists Airflow knows that they are about the DAG.

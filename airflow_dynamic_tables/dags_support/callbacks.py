@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import BaseNotifier
 
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, Callback, DynamicTable
+from airflow_dynamic_tables.definitions.model import AirflowPart, Callback, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError
 
 Callbacks = dict[str, list[Callable[..., Any]]]
@@ -20,11 +20,8 @@ Callbacks = dict[str, list[Callable[..., Any]]]
 
 _OF_THE_DAG = "dag_"
 
-_OF_DAGS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback") and name.startswith(_OF_THE_DAG))
-_OF_TASKS = tuple(name for name in AIRFLOW_SETTINGS if name.endswith("_callback") and not name.startswith(_OF_THE_DAG))
-
-TOLD = (*_OF_TASKS, *_OF_DAGS, "deadline")
-"""The settings that say who is told."""
+_OF_DAGS = settings_of(AirflowPart.DAG_CALLBACK)
+_OF_TASKS = settings_of(AirflowPart.TASK_CALLBACK)
 
 
 def callbacks_of(table: DynamicTable) -> Callbacks:

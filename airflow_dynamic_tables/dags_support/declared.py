@@ -14,10 +14,10 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_dynamic_tables.core.identifiers import split_name
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.dags_support.callbacks import TOLD, callbacks_of
+from airflow_dynamic_tables.dags_support.callbacks import callbacks_of
 from airflow_dynamic_tables.dags_support.executors import executor_settings
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions, load_table_definitions, load_task_definitions
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, DAG_SETTINGS, Conventions, Definitions, DynamicTable
+from airflow_dynamic_tables.definitions.model import AirflowPart, Conventions, Definitions, DynamicTable, settings_of
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError, TableNotFoundError
 from airflow_dynamic_tables.hooks.dynamic_table_catalog import DEFAULT_CONNECTION
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
@@ -32,7 +32,7 @@ _DEFAULT_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(minut
 _CONTINUOUS_ARGS: Mapping[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=10)}
 """For a task that is tried again only when its worker died: after other failures, the loop itself has tried again."""
 
-_TASK_SETTINGS = tuple(name for name in AIRFLOW_SETTINGS if name not in (*DAG_SETTINGS, *TOLD, "executor", "executor_config"))
+_TASK_SETTINGS = settings_of(AirflowPart.TASK)
 
 
 @dataclass(frozen=True, slots=True)

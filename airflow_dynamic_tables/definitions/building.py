@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.refresh.awaited import AwaitedData, AwaitedRows
 from airflow_dynamic_tables.core.refresh.sources import Source, path_problem
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
@@ -29,12 +28,8 @@ from airflow_dynamic_tables.definitions.declarations.expectations import build_e
 from airflow_dynamic_tables.definitions.declarations.source import EventTimeDeclaration, SourceDeclaration
 from airflow_dynamic_tables.definitions.declarations.table import AssetItem, AwaitedDeclaration, TableDeclaration
 from airflow_dynamic_tables.definitions.entries import Entry, Expansion, format_of
-from airflow_dynamic_tables.definitions.model import AIRFLOW_SETTINGS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
+from airflow_dynamic_tables.definitions.model import KEYS, NO_SCHEDULE, OWN_DAG, AssetReference, DynamicTable, Updates
 from airflow_dynamic_tables.redaction import has_password, is_secret_name
-
-_T = TypeVar("_T")
-
-_AS_SAID = ("dag_id_prefix", "scheduler", "suspend_after_failures", *AIRFLOW_SETTINGS)
 
 _TABLE_SCHEME = "dynamic-table:"
 
@@ -87,49 +82,41 @@ def _data_path(path: str | None, file: Path) -> str | None:
 
 def build_table(entry: Entry, declared: TableDeclaration, expansion: Expansion, named: Named) -> DynamicTable:
     """A dynamic table as its declaration and the defaults of its file mean it, when its rules found no mistake."""
-    defaults = _defaults_for(entry, decision := mode_decision(entry, declared))
-    return DynamicTable(
-        identifier=entry.identifier,
-        query=entry.query.text.strip() if entry.query else "",
-        expanded_query=expansion.query,
-        upstream=tuple(expansion.origins),
-        declared_mode=RefreshMode((declared.refresh_mode or defaults.refresh_mode or "auto").upper()),
-        mode=decision.mode,
-        mode_reason=decision.reason,
-        freshness=decision.freshness,
-        cron=_cron(declared.schedule or defaults.schedule, decision),
-        on=_updates(declared, named),
-        wait_for=tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
-        **{name: getattr(declared, name) for name in ("comment", "renamed_from")},
-        timezone=_timezone(entry, declared),
-        partition_keys=declared.partition_keys,
-        formatters=formatters(entry, declared),
-        options=_options(entry, declared),
-        format=format_of(entry, declared),
-        atomicity=declared.atomicity or defaults.atomicity or "staged",
-        retention=_retention(entry, declared),
-        initial=Initial(declared.initial or defaults.initial or Initial.ALL),
-        skip_unchanged=_either(declared.skip_unchanged, defaults.skip_unchanged) is not False,
-        comments={column: comment for column, comment in declared.columns.items() if comment},
-        expectations=build_expectations(declared.expectations),
-        row_counts=build_row_counts(declared.expectations),
-        spark=_spark(entry, declared),
-        continuous=declared.continuous.over(entry.defaults.continuous).built(),
-        tags=tuple(dict.fromkeys((*defaults.tags, *declared.tags))),
-        params={name: param.built() for name, param in {**defaults.params, **declared.params}.items()},
-        dag=dag_of(declared, defaults),
-        **_calendar(entry, declared),
-        **{name: _either(getattr(declared, name), getattr(defaults, name)) for name in _AS_SAID},
-        path=entry.document.path,
-        line=entry.document.line(entry.location),
-        file=entry.file,
-        text=entry.document.excerpt(entry.location),
-    )
-
-
-def _calendar(entry: Entry, declared: TableDeclaration) -> dict[str, Any]:
-    """Between which times the schedule may run."""
-    return {key: calendar_time(entry, declared, key) for key in ("start_date", "end_date")}
+    decision = mode_decision(entry, declared)
+    merged = declared.over(_defaults_for(entry, decision))
+    built: dict[str, Any] = {
+        "identifier": entry.identifier,
+        "query": entry.query.text.strip() if entry.query else "",
+        "expanded_query": expansion.query,
+        "upstream": tuple(expansion.origins),
+        "declared_mode": RefreshMode((merged.refresh_mode or "auto").upper()),
+        "mode": decision.mode,
+        "mode_reason": decision.reason,
+        "freshness": decision.freshness,
+        "cron": _cron(merged.schedule, decision),
+        "on": _updates(declared, named),
+        "wait_for": tuple(awaited_data(entry, awaited, named) for awaited in declared.wait_for),
+        "partition_keys": declared.partition_keys,
+        "formatters": formatters(entry, declared),
+        "options": _options(entry, declared),
+        "retention": _retention(merged),
+        "comments": {column: comment for column, comment in declared.columns.items() if comment},
+        "expectations": build_expectations(declared.expectations),
+        "row_counts": build_row_counts(declared.expectations),
+        "spark": SparkSettings(**merged.spark.model_dump(exclude_none=True)),
+        "continuous": merged.continuous.built(),
+        "tags": tuple(dict.fromkeys(merged.tags)),
+        "params": {name: param.built() for name, param in merged.params.items()},
+        "dag": dag_of(merged),
+        "start_date": calendar_time(merged, "start_date"),
+        "end_date": calendar_time(merged, "end_date"),
+        "path": entry.document.path,
+        "line": entry.document.line(entry.location),
+        "file": entry.file,
+        "text": entry.document.excerpt(entry.location),
+    }
+    others = {each.field: getattr(merged, each.name) for each in KEYS if each.field not in built}
+    return DynamicTable(**built, **{name: value for name, value in others.items() if value is not None})
 
 
 def awaited_data(entry: Entry, declared: AwaitedDeclaration, named: Named) -> AwaitedData:
@@ -240,40 +227,24 @@ def _options(entry: Entry, declared: TableDeclaration) -> dict[str, str]:
     return options
 
 
-def _spark(entry: Entry, declared: TableDeclaration) -> SparkSettings:
-    return SparkSettings(**declared.spark.over(entry.defaults.spark).model_dump(exclude_none=True))
+def _retention(merged: TableDeclaration) -> Retention:
+    said = {name: value for name in ("versions_to_keep", "version_max_age") if (value := getattr(merged, name)) is not None}
+    return Retention(**said) if said else DEFAULT_RETENTION
 
 
-def _retention(entry: Entry, declared: TableDeclaration) -> Retention:
-    count = _either(declared.versions_to_keep, entry.defaults.versions_to_keep)
-    age = _either(declared.version_max_age, entry.defaults.version_max_age)
-    if count is None and age is None:
-        return DEFAULT_RETENTION
-    default = Retention()
-    return Retention(default.versions_to_keep if count is None else count, default.version_max_age if age is None else age)
-
-
-def _either(own: _T | None, default: _T | None) -> _T | None:
-    return default if own is None else own
-
-
-def dag_of(declared: TableDeclaration, defaults: DefaultsDeclaration) -> str | None:
+def dag_of(merged: TableDeclaration) -> str | None:
     """The DAG that a table shares with others; ``None``: it has its own."""
-    dag = _either(declared.dag, defaults.dag)
-    return None if dag == OWN_DAG else dag
+    return None if merged.dag == OWN_DAG else merged.dag
 
 
-def _timezone(entry: Entry, declared: TableDeclaration) -> str:
-    return declared.timezone or entry.defaults.timezone or "UTC"
-
-
-def calendar_time(entry: Entry, declared: TableDeclaration, key: Literal["start_date", "end_date"]) -> datetime | None:
+def calendar_time(merged: TableDeclaration, key: Literal["start_date", "end_date"]) -> datetime | None:
     """The first or the last time the schedule may run, in UTC.
 
+    :param merged: what a table and its defaults declare.
     :raises OverflowError: when UTC has no such time: it is on the first or the last day of all.
     """
-    time: datetime | None = _either(getattr(declared, key), getattr(entry.defaults, key))
-    return time and (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(_timezone(entry, declared)))).astimezone(UTC)
+    time: datetime | None = getattr(merged, key)
+    return time and (time if time.tzinfo else time.replace(tzinfo=ZoneInfo(merged.timezone or "UTC"))).astimezone(UTC)
 
 
 def mode_decision(entry: Entry, declared: TableDeclaration) -> ModeDecision:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from airflow_dynamic_tables.core.circles import needed_first
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -125,111 +126,214 @@ class Updates:
         return (" and " if self.every else " or ").join(map(str, self.assets))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AirflowSettings:
-    """What a table says of its DAG and tasks, by the names that Airflow and YAML give it; ``None``: nothing."""
+class AirflowPart(StrEnum):
+    """The part of Airflow that a key is a setting of, and the form in which it takes it."""
 
-    owner: str | None = None
-    owner_links: Mapping[str, str] | None = None
-    dag_display_name: str | None = None
-    access_control: Mapping[str, tuple[str, ...]] | None = None
-    retries: int | None = None
-    retry_delay: timedelta | None = None
-    retry_exponential_backoff: int | None = None
-    max_retry_delay: timedelta | None = None
-    execution_timeout: timedelta | None = None
-    dagrun_timeout: timedelta | None = None
-    max_consecutive_failed_dag_runs: int | None = None
-    depends_on_past: bool | None = None
-    pool: str | None = None
-    pool_slots: int | None = None
-    priority_weight: int | None = None
-    weight_rule: str | None = None
-    queue: str | None = None
-    executor: str | None = None
-    executor_config: Mapping[str, Any] | None = None
-    is_paused_upon_creation: bool | None = None
-    on_execute_callback: tuple[Callback, ...] | None = None
-    on_failure_callback: tuple[Callback, ...] | None = None
-    on_success_callback: tuple[Callback, ...] | None = None
-    on_retry_callback: tuple[Callback, ...] | None = None
-    on_skipped_callback: tuple[Callback, ...] | None = None
-    dag_on_failure_callback: tuple[Callback, ...] | None = None
-    dag_on_success_callback: tuple[Callback, ...] | None = None
-    deadline: Deadline | None = None
+    TASK = "task"
+    """An argument of the operator by the name of the key, with its value."""
+    TASK_CALLBACK = "task, callback"
+    TASK_OTHER = "task, other"
+    DAG = "DAG"
+    """An argument of the DAG by the name of the key, with its value."""
+    DAG_CALLBACK = "DAG, callback"
+    DAG_OTHER = "DAG, other"
+
+    @property
+    def owner(self) -> str:
+        """Whose setting it is: of the task or of the DAG."""
+        return self.partition(",")[0]
 
 
-AIRFLOW_SETTINGS = tuple(setting.name for setting in fields(AirflowSettings))
-"""The names of these settings."""
+class Decides(StrEnum):
+    """What of a table changes with a key, so that the key is part of the recipe."""
 
-DAG_SETTINGS = (
-    "dag_display_name",
-    "dagrun_timeout",
-    "max_consecutive_failed_dag_runs",
-    "access_control",
-    "owner_links",
-    "is_paused_upon_creation",
-)
-"""Those of them that are settings of DAGs; the others are settings of tasks, or say who is told."""
-
-OF_ONE_DAG = (
-    *("timezone", "start_date", "end_date", *DAG_SETTINGS),
-    *("dag_on_failure_callback", "dag_on_success_callback", "deadline", "params", "dag_id_prefix"),
-)
-"""In what the tables of one DAG have to agree."""
+    ROWS = "rows"
+    REST = "rest"
+    """Only what a refresh writes or checks beside the rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicTable(AirflowSettings):
+class Key:
+    """The metadata of a YAML key; its name, type and default are those of the field.
+
+    ``doc`` is the sentence of the reference and of the JSON Schema. A key with one needs no other declaration: YAML takes the
+    type of the field, within ``limits`` (as ``pydantic.Field`` has them), in the ``defaults`` of a file too if ``in_defaults``.
+    A key without one has another form or a check of its own, and is declared in ``definitions.declarations``, with its
+    sentence. ``names`` are the names in YAML if the field has another one, ``see`` is the place in the pages about it.
+    ``part`` is what of Airflow it sets, and the tables of one DAG agree on keys of a DAG and on those that are ``shared``.
+    A key that is ``kept`` is in the catalog even if it has its default. ``decides`` makes it a part of the recipe.
+    """
+
+    doc: str = ""
+    names: tuple[str, ...] = ()
+    in_defaults: bool = True
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    part: AirflowPart | None = None
+    shared: bool = False
+    kept: bool = False
+    decides: Decides | None = None
+    see: str = ""
+
+
+_COUNT = {"ge": 0, "le": 2**31 - 1}
+"""A whole number, up to the largest one that the columns of Airflow's database hold."""
+
+_SHORT = {"max_length": 250}
+"""Letters of a pool, a queue or an executor that every column of Airflow's database holds."""
+
+_Callbacks = tuple[Callback, ...] | None
+
+_TOLD = "airflow.md#who-is-told"
+_VERSIONS = ("versions_to_keep", "version_max_age")
+
+
+def _task(doc: str, limits: Mapping[str, int] | None = None) -> Key:
+    return Key(doc, part=AirflowPart.TASK, limits=limits or {})
+
+
+def _dag(doc: str, limits: Mapping[str, int] | None = None) -> Key:
+    return Key(doc, part=AirflowPart.DAG, limits=limits or {})
+
+
+def _callback(doc: str, part: AirflowPart = AirflowPart.TASK_CALLBACK) -> Key:
+    return Key(doc, part=part, see=_TOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicTable:
     """A table whose content is its query, never older than its freshness.
+
+    A field with a :class:`Key` is a key of the YAML: building, normalising, printing, the JSON Schema and the reference walk
+    these fields in this order.
 
     ``query`` is as written, ``expanded_query`` has every table name in full and every view inlined. ``upstream`` are the tables
     that are read, in the order of their first mention. ``mode`` is how it is refreshed and ``mode_reason`` why; ``cron`` ticks
     in ``timezone`` and is ``None`` only for a table that is not refreshed by schedule; updates of ``on`` refresh it, too, and
     ``wait_for`` has to be there before. ``formatters`` maps partition keys to Java date patterns, in the order of the keys;
-    ``comments`` maps columns to comments. ``initial`` is what its first scheduled refresh makes. With ``skip_unchanged`` a
-    scheduled refresh is not run while nothing that it reads has moved; ``suspend_after_failures`` of them in a row suspend the
-    table (0: none; ``None``: five). The job checks ``expectations``, the worker ``row_counts``. ``scheduler`` has it refreshed;
-    ``None``: Airflow. ``dag`` names the DAG that it shares with others; ``None``: it has its own. ``renamed_from`` is its
-    former name in its database. ``path`` and ``line`` are where it was declared, ``file`` is the path from the folder of the
-    definitions; ``text`` is that entry, without secrets.
+    ``comments`` maps columns to comments. ``suspend_after_failures`` is five, ``scheduler`` Airflow if they are ``None``. The
+    job checks ``expectations``, the worker ``row_counts``. A table without a ``dag`` has its own. ``path`` and ``line`` are where
+    it was declared, ``file`` is the path from the folder of the definitions; ``text`` is that entry, without secrets.
     """
 
-    identifier: TableIdentifier
-    query: str
+    identifier: Annotated[TableIdentifier, Key(names=("name",))]
+    query: Annotated[str, Key()]
     expanded_query: str
     upstream: tuple[TableIdentifier, ...]
-    declared_mode: RefreshMode
+    freshness: Annotated[Freshness, Key(see="time.md")]
+    declared_mode: Annotated[RefreshMode, Key(names=("refresh_mode",))]
     mode: RefreshMode
     mode_reason: str
-    freshness: Freshness
-    cron: str | None
-    on: Updates | None = None
-    wait_for: tuple[AwaitedData, ...] = ()
-    comment: str | None = None
-    timezone: str = "UTC"
-    partition_keys: tuple[str, ...] = ()
+    cron: Annotated[str | None, Key(names=("schedule",))]
+    on: Annotated[Updates | None, Key(see="#refreshed-on-updates")] = None
+    wait_for: Annotated[tuple[AwaitedData, ...], Key(kept=True, see="#waiting-for-data")] = ()
+    partition_keys: Annotated[
+        tuple[str, ...], Key(names=("partitioned_by",), kept=True, decides=Decides.ROWS, see="#partition-keys")
+    ] = ()
+    comments: Annotated[Mapping[str, str], Key(names=("columns",), kept=True, decides=Decides.REST)] = field(default_factory=dict)
+    owner: Annotated[str | None, _task("Owner of the Airflow task.")] = None
+    owner_links: Annotated[Mapping[str, str] | None, Key(part=AirflowPart.DAG)] = None
+    dag_display_name: Annotated[
+        str | None, _dag("Name of the DAG on Airflow's pages; default: the full name of the table.", {"max_length": 2_000})
+    ] = None
+    access_control: Annotated[Mapping[str, tuple[str, ...]] | None, Key(part=AirflowPart.DAG)] = None
+    retries: Annotated[int | None, _task("How often a failed refresh is tried again; default 2.", _COUNT)] = None
+    retry_delay: Annotated[
+        timedelta | None, _task("Time between two tries, e.g. `5 minutes`, the default of a scheduled table.")
+    ] = None
+    retry_exponential_backoff: Annotated[
+        int | None, _task("By how much the delay is multiplied after each try, e.g. 2.", _COUNT)
+    ] = None
+    max_retry_delay: Annotated[timedelta | None, _task("The longest time between two tries, e.g. `1 hour`.")] = None
+    execution_timeout: Annotated[timedelta | None, _task("Time after which a refresh is stopped, e.g. `2 hours`.")] = None
+    dagrun_timeout: Annotated[timedelta | None, _dag("Time after which a run is failed, waiting for parents included.")] = None
+    max_consecutive_failed_dag_runs: Annotated[
+        int | None, _dag("After how many failed runs in a row Airflow pauses the DAG.", _COUNT)
+    ] = None
+    depends_on_past: Annotated[bool | None, _task("Whether a refresh needs that the one before it did not fail.")] = None
+    pool: Annotated[str | None, _task("Airflow pool of the refresh task.", _SHORT)] = None
+    pool_slots: Annotated[int | None, _task("How many slots of the pool it takes.", {**_COUNT, "ge": 1})] = None
+    priority_weight: Annotated[int | None, _task("The higher, the earlier the task gets a slot.")] = None
+    weight_rule: Annotated[str | None, Key(part=AirflowPart.TASK)] = None
+    queue: Annotated[str | None, _task("Queue of the Celery executor.", _SHORT)] = None
+    executor: Annotated[
+        str | None, Key("Name of one of the executors of this Airflow.", part=AirflowPart.TASK_OTHER, limits=_SHORT)
+    ] = None
+    executor_config: Annotated[Mapping[str, Any] | None, Key(part=AirflowPart.TASK_OTHER)] = None
+    is_paused_upon_creation: Annotated[
+        bool | None, _dag("Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured.")
+    ] = None
+    on_execute_callback: Annotated[
+        _Callbacks, _callback("What to call when a refresh begins, and again after it waited for parents.")
+    ] = None
+    on_failure_callback: Annotated[
+        _Callbacks,
+        _callback(
+            "What to call when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."
+        ),
+    ] = None
+    on_success_callback: Annotated[_Callbacks, _callback("What to call when a refresh succeeded.")] = None
+    on_retry_callback: Annotated[_Callbacks, _callback("What to call when a refresh failed and is tried again.")] = None
+    on_skipped_callback: Annotated[_Callbacks, _callback("What to call when a refresh was skipped.")] = None
+    dag_on_failure_callback: Annotated[
+        _Callbacks,
+        _callback(
+            "What to call when a run failed, also one that no task could tell of, as after `dagrun_timeout`.",
+            AirflowPart.DAG_CALLBACK,
+        ),
+    ] = None
+    dag_on_success_callback: Annotated[
+        _Callbacks, _callback("What to call when a run succeeded, also one whose refresh was skipped.", AirflowPart.DAG_CALLBACK)
+    ] = None
+    deadline: Annotated[Deadline | None, Key(part=AirflowPart.DAG_OTHER, see=_TOLD)] = None
+    comment: Annotated[str | None, Key(decides=Decides.REST)] = None
+    timezone: Annotated[str, Key(shared=True, kept=True, decides=Decides.ROWS)] = "UTC"
+    options: Annotated[Mapping[str, str], Key(kept=True)] = field(default_factory=dict)
+    format: Annotated[str, Key(kept=True, decides=Decides.ROWS, see="guide.md#which-format")] = DEFAULT_FORMAT
+    atomicity: Annotated[str, Key(kept=True, see="refreshes.md#without-atomicity")] = "staged"
+    initial: Annotated[
+        Initial,
+        Key(
+            "What the first scheduled refresh makes of a table with time partitions: `all` that its sources have (the default; "
+            "from `start_date` on, if there is one), or the `latest` partitions.",
+            see="time.md#missed-ticks",
+        ),
+    ] = Initial.ALL
+    skip_unchanged: Annotated[
+        bool,
+        Key(
+            "Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`.",
+            see="refreshes.md#nothing-moved",
+        ),
+    ] = True
+    suspend_after_failures: Annotated[
+        int | None,
+        Key(
+            "After how many scheduled refreshes in a row that failed the table is suspended; default 5, 0: never.",
+            limits={"ge": 0, "le": 1_000},
+            see="refreshes.md#failures-in-a-row",
+        ),
+    ] = None
+    scheduler: Annotated[str | None, Key(see="schedulers.md")] = None
+    renamed_from: Annotated[
+        str | None,
+        Key(
+            "The name that the table had in its database: data, versions and history follow when the new name is deployed.",
+            in_defaults=False,
+            see="deploying.md#another-name",
+        ),
+    ] = None
+    spark: Annotated[SparkSettings, Key(kept=True)] = field(default_factory=SparkSettings)
+    continuous: Annotated[ContinuousSettings, Key(see="continuous.md")] = DEFAULT_CONTINUOUS
+    start_date: Annotated[datetime | None, Key(shared=True)] = None
+    end_date: Annotated[datetime | None, Key(shared=True)] = None
+    tags: Annotated[tuple[str, ...], Key(kept=True)] = ()
+    params: Annotated[Mapping[str, RunParam], Key(shared=True, see="airflow.md#params")] = field(default_factory=dict)
+    dag: Annotated[str | None, Key(see="airflow.md#one-dag-for-several-tables")] = None
+    dag_id_prefix: Annotated[str | None, Key(shared=True, see="airflow.md#ids-of-dags")] = None
+    retention: Annotated[Retention, Key(names=_VERSIONS, see="refreshes.md#versions")] = DEFAULT_RETENTION
+    expectations: Annotated[tuple[Expectation, ...], Key(kept=True, decides=Decides.REST, see="#expectations")] = ()
+    row_counts: Annotated[tuple[RowCount, ...], Key(kept=True, decides=Decides.REST)] = ()
     formatters: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
-    format: str = DEFAULT_FORMAT
-    atomicity: str = "staged"
-    retention: Retention = DEFAULT_RETENTION
-    initial: Initial = Initial.ALL
-    skip_unchanged: bool = True
-    suspend_after_failures: int | None = None
-    scheduler: str | None = None
-    renamed_from: str | None = None
-    comments: Mapping[str, str] = field(default_factory=dict)
-    expectations: tuple[Expectation, ...] = ()
-    row_counts: tuple[RowCount, ...] = ()
-    spark: SparkSettings = field(default_factory=SparkSettings)
-    continuous: ContinuousSettings = DEFAULT_CONTINUOUS
-    start_date: datetime | None = None
-    end_date: datetime | None = None
-    tags: tuple[str, ...] = ()
-    params: Mapping[str, RunParam] = field(default_factory=dict)
-    dag: str | None = None
-    dag_id_prefix: str | None = None
     path: Path = Path()
     line: int = 0
     file: str = ""
@@ -250,6 +354,38 @@ class DynamicTable(AirflowSettings):
     def may_be_quarantined(self) -> bool:
         """Whether a refresh may end with a stage that waits for a person."""
         return any(bounds.action is Action.QUARANTINE for bounds in self.row_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyField:
+    """A YAML key and the field of :class:`DynamicTable` that has it: ``default`` is ``MISSING`` if there is none."""
+
+    name: str
+    field: str
+    type: Any
+    default: Any
+    key: Key
+
+
+def _key_fields() -> Iterator[KeyField]:
+    hints = get_type_hints(DynamicTable, include_extras=True)
+    for each in fields(DynamicTable):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        kind, *extras = get_args(hints[each.name]) if get_origin(hints[each.name]) is Annotated else [hints[each.name]]
+        for key in extras:
+            yield from (KeyField(name, each.name, kind, default, key) for name in key.names or (each.name,))
+
+
+KEYS = tuple(_key_fields())
+"""All keys of a dynamic table but ``query_file``, which is another way to say ``query``."""
+
+OF_ONE_DAG = tuple(each.field for each in KEYS if each.key.shared or (each.key.part and each.key.part.owner == AirflowPart.DAG))
+"""In what the tables of one DAG have to agree."""
+
+
+def settings_of(part: AirflowPart) -> tuple[str, ...]:
+    """The names of the settings of a part of Airflow."""
+    return tuple(each.field for each in KEYS if each.key.part is part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def waiting_mistakes(entry: Entry, declared: TableDeclaration, named: Named) -> 
         else:
             if asset.table == entry.identifier:
                 yield entry.mistake("on", "a table cannot be refreshed by its own updates", *place)
-    if declared.on is not None and dag_of(declared, entry.defaults) is not None:
+    if declared.on is not None and dag_of(declared.over(entry.defaults)) is not None:
         yield entry.mistake("on", "updates refresh one table, so it has a DAG of its own; write 'dag: none', or take 'on' away")
     schedule = declared.schedule or entry.defaults.schedule
     if schedule == NO_SCHEDULE and declared.on is None and entry.dropped.isdisjoint({"on", "schedule"}):
@@ -179,9 +179,10 @@ def _continuous_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[M
 
 def _calendar_mistakes(entry: Entry, declared: TableDeclaration) -> Iterator[Mistake]:
     times: list[datetime] = []
+    merged = declared.over(entry.defaults)
     for key in _CALENDAR_KEYS:
         try:
-            time = calendar_time(entry, declared, key)
+            time = calendar_time(merged, key)
         except OverflowError:
             yield entry.mistake(key, _NO_CALENDAR)
         else:

@@ -116,7 +116,7 @@ def test_everything_that_can_be_said_comes_back(tmp_path: Path) -> None:
     assert (odd.identifier.table, often.cron, when_updated.cron) == ("odd.name", None, None)
     for table in (odd, often, shared, when_updated):
         assert_comes_back(table)
-    nothing = DynamicTable(odd.identifier, "", "", (), odd.mode, odd.mode, "", odd.freshness, None)
+    nothing = DynamicTable(odd.identifier, "", "", (), odd.freshness, odd.mode, odd.mode, "", None)
     unsaid = {field.name for field in fields(DynamicTable) if getattr(odd, field.name) == getattr(nothing, field.name)}
     assert unsaid == {"identifier", "declared_mode", "mode", "freshness", "dag"}  # so no field was left out above
     assert shared.dag == "shared", "which excludes 'on'"

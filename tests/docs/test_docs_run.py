@@ -8,6 +8,7 @@ it already.
 
 import os
 import re
+import runpy
 import stat
 import subprocess
 import sys
@@ -252,6 +253,12 @@ def test_the_definitions_page_has_every_key() -> None:
     text = (ROOT / "docs" / "definitions.md").read_text()
     keys = {key for model in definitions_schema()["$defs"].values() for key in model["properties"]}
     assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
+
+
+def test_the_reference_of_keys_is_that_of_the_declarations() -> None:
+    page = (ROOT / "docs" / "definitions.md").read_text()
+    script = ROOT / "scripts" / "write_reference.py"
+    assert runpy.run_path(str(script))["with_reference"](page) == page, f"run {script.name}"
 
 
 def test_decisions_are_numbered_and_short() -> None:

@@ -5,26 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from enum import StrEnum
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, one_of
-from airflow_dynamic_tables.definitions.model import Callback, Deadline
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
+from airflow_dynamic_tables.definitions.model import KEYS, Callback, Deadline, KeyField
 from airflow_dynamic_tables.yaml_files.documents import Flag
-
-_LARGEST = 2**31 - 1
-"""The largest whole number that the columns of Airflow's database hold."""
-
-_LONGEST_NAME = 250
-"""Letters of a pool, a queue or an executor that every column of Airflow's database holds."""
-
-_LONGEST_DISPLAY_NAME = 2_000
-"""Letters that Airflow's database holds of it."""
-
-_PERMISSIONS = ("can_read", "can_edit", "can_delete")
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -51,10 +42,6 @@ def _check_link(link: str) -> str:
     if not (parts.path if parts.scheme == "mailto" else parts.scheme in ("http", "https") and parts.netloc):
         raise ValueError(f"{link!r} is no link; write for example https://example.org/team")
     return link
-
-
-def _check_permission(value: str) -> str:
-    return one_of(value, "permission", _PERMISSIONS)
 
 
 def _callbacks(value: object) -> tuple[Callback, ...]:
@@ -124,9 +111,45 @@ ExecutorConfig = Annotated[
 """Plain data; text as it is written."""
 
 Truth = Annotated[bool, BeforeValidator(_truth)]
-_ShortName = Annotated[Name, Field(max_length=_LONGEST_NAME)]
 _Link = Annotated[Name, AfterValidator(_check_link)]
-_Permission = Annotated[Name, AfterValidator(_check_permission), Field(json_schema_extra={"enum": [*_PERMISSIONS]})]
+_Permission = Annotated[Name, OneOf("permission", ("can_read", "can_edit", "can_delete"))]
+
+
+_FORMS: Mapping[Any, Any] = {
+    str: Name,
+    bool: Truth,
+    timedelta: Duration,
+    tuple[Callback, ...]: Callbacks,
+    tuple[str, ...]: tuple[Name, ...],
+    Mapping[str, str]: Options,
+}
+"""How YAML writes a value of a type, if not as pydantic reads it."""
+
+
+def _form(each: KeyField) -> Any:
+    kind = next((member for member in get_args(each.type) if get_origin(each.type) is UnionType), each.type)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return Annotated[str, OneOf(each.name, tuple(kind)), AfterValidator(kind)]
+    return _FORMS.get(kind, kind)
+
+
+def _field(each: KeyField) -> Any:
+    about = Field(description=each.key.doc, **each.key.limits)
+    if isinstance(each.default, tuple | dict):
+        return Annotated[_form(each), about], each.default
+    return Annotated[_form(each) | None, about], None
+
+
+def declaration_of_keys(*, in_defaults: bool) -> type[Declaration]:
+    """The declaration of the keys that :class:`DynamicTable` declares completely, each in the form of its type."""
+    # It is only a base, for which pydantic needs no validator: to build one takes 10 ms at every start.
+    keys = [each for each in KEYS if each.key.doc and each.key.in_defaults is in_defaults]
+    return create_model(
+        "KeysDeclaration",
+        __base__=Declaration,
+        __cls_kwargs__={"defer_build": True},
+        **{each.name: _field(each) for each in keys},
+    )
 
 
 class DeadlineDeclaration(Declaration):
@@ -180,64 +203,25 @@ REFUSED = {
 """Settings of Airflow that a table does not take, and why."""
 
 
-class AirflowDeclaration(Declaration):
+if TYPE_CHECKING:
+    _SettingKeys = Declaration
+else:
+    _SettingKeys = declaration_of_keys(in_defaults=True)
+
+
+class AirflowDeclaration(_SettingKeys, defer_build=True):
     """Settings of the DAG and its tasks, as Airflow has them."""
 
     refused = REFUSED
 
-    owner: Name | None = None
-    """Owner of the Airflow task."""
     owner_links: dict[Name, _Link] | None = None
     """Where a click on an owner leads, by owner."""
-    dag_display_name: Annotated[Name, Field(max_length=_LONGEST_DISPLAY_NAME)] | None = None
-    """Name of the DAG on Airflow's pages; default: the full name of the table."""
     access_control: dict[Name, tuple[_Permission, ...]] | None = None
     """What the roles of Airflow may do with the DAG, e.g. `analysts: [can_read]`."""
-    retries: int | None = Field(default=None, ge=0, le=_LARGEST)
-    """How often a failed refresh is tried again."""
-    retry_delay: Duration | None = None
-    """Time between two tries, e.g. `5 minutes`."""
-    retry_exponential_backoff: int | None = Field(default=None, ge=0, le=_LARGEST)
-    """By how much the delay is multiplied after each try, e.g. 2."""
-    max_retry_delay: Duration | None = None
-    """The longest time between two tries, e.g. `1 hour`."""
-    execution_timeout: Duration | None = None
-    """Time after which a refresh is stopped, e.g. `2 hours`."""
-    dagrun_timeout: Duration | None = None
-    """Time after which a run is failed, waiting for parents included."""
-    max_consecutive_failed_dag_runs: int | None = Field(default=None, ge=0, le=_LARGEST)
-    """After how many failed runs in a row Airflow pauses the DAG."""
-    depends_on_past: Truth | None = None
-    """Whether a refresh needs that the one before it did not fail."""
-    pool: _ShortName | None = None
-    """Airflow pool of the refresh task."""
-    pool_slots: int | None = Field(default=None, ge=1, le=_LARGEST)
-    """How many slots of the pool it takes."""
-    priority_weight: int | None = None
-    """The higher, the earlier the task gets a slot."""
     weight_rule: Literal["downstream", "upstream", "absolute"] | None = None
     """How the weights of other tasks count in."""
-    queue: _ShortName | None = None
-    """Queue of the Celery executor."""
-    executor: _ShortName | None = None
-    """Name of one of the executors of this Airflow."""
     executor_config: ExecutorConfig | None = None
     """What the executor takes, e.g. `pod_template_file`; `pod_override: module:name` names a pod in Python."""
-    is_paused_upon_creation: Truth | None = None
-    """Whether a new DAG waits until somebody unpauses it; default: as Airflow is configured."""
-    on_execute_callback: Callbacks | None = None
-    """What to call when a refresh begins, and again after it waited for parents."""
-    on_failure_callback: Callbacks | None = None
-    """What to call when a refresh failed for good: `module:function`, or `{notifier: module:class, arguments: {…}}`."""
-    on_success_callback: Callbacks | None = None
-    """What to call when a refresh succeeded."""
-    on_retry_callback: Callbacks | None = None
-    """What to call when a refresh failed and is tried again."""
-    on_skipped_callback: Callbacks | None = None
-    """What to call when a refresh was skipped."""
-    dag_on_failure_callback: Callbacks | None = None
-    """What to call when a run failed, also one that no task could tell of, as after `dagrun_timeout`."""
-    dag_on_success_callback: Callbacks | None = None
-    """What to call when a run succeeded, also one whose refresh was skipped."""
     deadline: Annotated[DeadlineDeclaration, AfterValidator(_deadline)] | None = None
-    """When a run has to be over, and what to call when it is not."""
+    """When a run has to be over, and what to call when it is not:
+    `{after: 20 minutes, reference: queued_at, callback: company.alerts:late}`."""

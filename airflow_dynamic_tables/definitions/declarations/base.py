@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from airflow_dynamic_tables.core.identifiers import check_name
 from airflow_dynamic_tables.core.mistakes import did_you_mean
@@ -17,14 +28,27 @@ def _text(value: object) -> object:
     return value.text if isinstance(value, Flag) else value
 
 
-def one_of(value: str, what: str, legal: Iterable[str]) -> str:
-    """The value, when it is legal.
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Metadata of the type of a text that is one of some values: checked, and listed in the JSON Schema."""
 
-    :raises ValueError: when it is not; says what is.
-    """
-    if value not in legal:
-        raise UnknownValueError(f"{value!r} is no {what}; use {' | '.join(legal)}", value, lambda: legal)
-    return value
+    what: str
+    legal: tuple[str, ...]
+
+    def check(self, value: str) -> str:
+        """The value, when it is legal.
+
+        :raises ValueError: when it is not; says what is.
+        """
+        if value not in self.legal:
+            raise UnknownValueError(f"{value!r} is no {self.what}; use {' | '.join(self.legal)}", value, lambda: self.legal)
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "enum": list(self.legal)}
 
 
 class UnknownValueError(ValueError):
@@ -59,3 +83,21 @@ class Declaration(BaseModel):
 
     refused: ClassVar[Mapping[str, str]] = {}
     """Keys that somebody who knows other software may expect, and why they are not taken."""
+
+    def over(self, farther: Declaration) -> Self:
+        """Both together, as far as these are the same keys: what this one says wins.
+
+        Where nothing is said by an empty mapping, list or declaration, both are merged key by key or added.
+        """
+        shared = farther.model_fields_set & type(self).model_fields.keys()
+        return self.model_copy(update={name: self._merged(name, getattr(farther, name)) for name in shared})
+
+    def _merged(self, name: str, farther: Any) -> Any:
+        own = getattr(self, name)
+        if isinstance(own, Declaration) and isinstance(farther, Declaration):
+            return own.over(farther)
+        if name not in self.model_fields_set:
+            return farther
+        if type(self).model_fields[name].default is None:
+            return own
+        return {**farther, **own} if isinstance(own, dict) else (*farther, *own)

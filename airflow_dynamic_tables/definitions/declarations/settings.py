@@ -10,23 +10,22 @@ from math import isfinite
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from airflow_dynamic_tables.core.limits import TAG_CHARACTERS
-from airflow_dynamic_tables.core.refresh.actions import Initial
 from airflow_dynamic_tables.core.schedule.cron import check_cron
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.tables.formats import sink_formats
 from airflow_dynamic_tables.core.tables.retention import SHORTEST_AGE
-from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration, Truth
+from airflow_dynamic_tables.definitions.declarations.airflow import AirflowDeclaration, Duration
 from airflow_dynamic_tables.definitions.declarations.base import (
     Declaration,
     Name,
+    OneOf,
     Options,
     PlainName,
     Scalar,
     UnknownValueError,
-    one_of,
 )
 from airflow_dynamic_tables.definitions.declarations.continuous import ContinuousDeclaration
 from airflow_dynamic_tables.definitions.declarations.spark import SparkDeclaration
@@ -63,6 +62,18 @@ REFRESH_MODES = ("auto", "full", "incremental", "continuous")
 
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+def _check_schedule(value: str) -> str:
+    if value != NO_SCHEDULE:
+        check_cron(value)
+    return value
+
+
+def _check_age(value: timedelta) -> timedelta:
+    if value < SHORTEST_AGE:
+        raise ValueError("'version_max_age' must be at least 1 hour: whoever still reads a version needs time to end")
+    return value
 
 
 def _check_timezone(value: str) -> str:
@@ -170,40 +181,33 @@ Param = Annotated[ParamDeclaration, BeforeValidator(_short_param)]
 """A param, or its default alone."""
 
 
-class Settings(AirflowDeclaration):
+class Settings(AirflowDeclaration, defer_build=True):
     """What a table may say itself or take from the file's defaults."""
 
-    freshness: Name | None = None
+    freshness: Annotated[Name, AfterValidator(lambda value: Freshness.parse(value).text)] | None = None
     """How old the content may be: `1 day`, `PT30M`, `INTERVAL '1' DAY`. Gives the schedule."""
-    refresh_mode: Annotated[str, BeforeValidator(_lower), Field(json_schema_extra={"enum": list(REFRESH_MODES)})] | None = None
+    refresh_mode: Annotated[str, BeforeValidator(_lower), OneOf("refresh mode", REFRESH_MODES)] | None = None
     """How the table is refreshed; `auto` (the default) decides by the freshness."""
-    schedule: Name | None = None
+    schedule: Annotated[Name, AfterValidator(_check_schedule)] | None = None
     """Cron expression that overrides the one derived from the freshness; `none`: only what `on` names refreshes the table."""
-    timezone: Name | None = None
+    timezone: Annotated[Name, AfterValidator(_check_timezone)] | None = None
     """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
-    format: Annotated[str, Field(json_schema_extra={"enum": list(sink_formats())})] | None = None
-    """Format of the table; default `iceberg`."""
-    atomicity: Annotated[str, Field(json_schema_extra={"enum": ["staged", "none"]})] | None = None
+    format: Annotated[str, OneOf("table format", sink_formats())] | None = None
+    """Format of the table: `iceberg` (the default), `delta`, `parquet`, `orc`, or `jdbc` for PostgreSQL."""
+    atomicity: Annotated[str, OneOf("atomicity", ("staged", "none"))] | None = None
     """`staged` (the default): readers see the last version or the new one. `none`: allow a format that cannot do that."""
     versions_to_keep: int | None = Field(default=None, ge=1)
-    """How many versions are kept at least; default 10."""
-    version_max_age: Duration | None = None
+    """How many versions are kept at least; default 10, or, with neither key of versions, fewer the older they are."""
+    version_max_age: Annotated[Duration, AfterValidator(_check_age)] | None = None
     """How long a version is kept at least after another took its place, e.g. `7 days` (the default)."""
-    initial: Annotated[str, Field(json_schema_extra={"enum": list(Initial)})] | None = None
-    """What the first scheduled refresh makes of a table with time partitions: `all` that its sources have (the default; from
-    `start_date` on, if there is one), or the `latest` partitions."""
-    skip_unchanged: Truth | None = None
-    """Whether a scheduled refresh is left out while nothing that the query reads has changed; default `true`."""
-    suspend_after_failures: int | None = Field(default=None, ge=0, le=1_000)
-    """After how many scheduled refreshes in a row that failed the table is suspended; default 5, 0: never."""
     options: Options = Field(default_factory=dict)
     """Table options, e.g. `partition.fields.ds.date-formatter: yyyy-MM-dd`."""
     spark: SparkDeclaration = Field(default_factory=SparkDeclaration)
     """How the Spark job is submitted."""
     continuous: ContinuousDeclaration = Field(default_factory=ContinuousDeclaration)
-    """How the table is kept fresh while it is refreshed all the time."""
+    """How the table is kept fresh while it is refreshed all the time, e.g. `{strategy: micro-refresh, hold: 30 minutes}`."""
     start_date: CalendarTime | None = None
-    """First time the schedule may run; without an offset it is in the table's time zone."""
+    """First time the schedule may run, default 1970; without an offset it is in the table's time zone."""
     end_date: CalendarTime | None = None
     """Last time the schedule may run; without an offset it is in the table's time zone."""
     scheduler: PlainName | None = None
@@ -215,48 +219,5 @@ class Settings(AirflowDeclaration):
     tags: tuple[Annotated[str, Field(min_length=1, max_length=TAG_CHARACTERS)], ...] = ()
     """Tags of the DAG; a table adds its own to the defaults."""
     params: dict[ParamName, Param] = Field(default_factory=dict)
-    """Params of the DAG besides those of every refresh, for callbacks and templates: `region: eu`, or a mapping."""
-
-    @field_validator("freshness")
-    @classmethod
-    def _check_freshness(cls, value: str | None) -> str | None:
-        return value and Freshness.parse(value).text
-
-    @field_validator("refresh_mode")
-    @classmethod
-    def _check_refresh_mode(cls, value: str | None) -> str | None:
-        return value and one_of(value, "refresh mode", REFRESH_MODES)
-
-    @field_validator("schedule")
-    @classmethod
-    def _check_schedule(cls, value: str | None) -> str | None:
-        if value and value != NO_SCHEDULE:
-            check_cron(value)
-        return value
-
-    @field_validator("timezone")
-    @classmethod
-    def _check_timezone(cls, value: str | None) -> str | None:
-        return value and _check_timezone(value)
-
-    @field_validator("format")
-    @classmethod
-    def _check_format(cls, value: str | None) -> str | None:
-        return value and one_of(value, "table format", sink_formats())
-
-    @field_validator("atomicity")
-    @classmethod
-    def _check_atomicity(cls, value: str | None) -> str | None:
-        return value and one_of(value, "atomicity", ("staged", "none"))
-
-    @field_validator("initial")
-    @classmethod
-    def _check_initial(cls, value: str | None) -> str | None:
-        return value and one_of(value, "initial", tuple(Initial))
-
-    @field_validator("version_max_age")
-    @classmethod
-    def _check_version_max_age(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and value < SHORTEST_AGE:
-            raise ValueError("'version_max_age' must be at least 1 hour: whoever still reads a version needs time to end")
-        return value
+    """Params of the DAG besides those of every refresh, for callbacks and templates: `region: eu`, or
+    `level: {type: integer, default: 3, choices: [1, 3], title: Level, description: How loud}`."""

@@ -14,7 +14,7 @@ from airflow_dynamic_tables.core.streaming.partition_commit import is_class_path
 from airflow_dynamic_tables.core.streaming.watermarks import CompleteWhen, WholeBy
 from airflow_dynamic_tables.core.tables.formats import FORMATS, VIEW, Endless, source_formats
 from airflow_dynamic_tables.core.tables.type_parsing import check_columns
-from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Options, one_of
+from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, OneOf, Options
 from airflow_dynamic_tables.exceptions import UnsupportedError
 
 _KINDS = ("file", "quiet", "class")
@@ -85,7 +85,7 @@ class SourceDeclaration(Declaration):
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
-    format: Annotated[str, Field(json_schema_extra={"enum": list(source_formats())})]
+    format: Annotated[str, OneOf("source format", source_formats())]
     """Format of its files, or `delta`; `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog;
     `kafka` or `rate` for what only a stream reads."""
     path: Name | None = None
@@ -105,11 +105,6 @@ class SourceDeclaration(Declaration):
     """What says that a partition is whole: `metastore`, `{file: _SUCCESS}`, `{quiet: 10 minutes}`, `{class: module:Class}`."""
     comment: str | None = None
     """What the table is, for readers."""
-
-    @field_validator("format")
-    @classmethod
-    def _check_format(cls, value: str) -> str:
-        return one_of(value, "source format", source_formats())
 
     @field_validator("watermark", mode="before")
     @classmethod

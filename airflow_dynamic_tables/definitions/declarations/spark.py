@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from airflow_dynamic_tables.core.refresh.spark_settings import conf_problem
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name, Scalar
@@ -23,6 +23,12 @@ def _check_variable(name: str) -> str:
     return name
 
 
+def _check_conf(value: dict[str, str]) -> dict[str, str]:
+    if problem := conf_problem(value):
+        raise ValueError(problem)
+    return value
+
+
 Argument = Annotated[Name, AfterValidator(_check_argument)]
 
 
@@ -37,7 +43,7 @@ class SparkDeclaration(Declaration):
 
     conn_id: Argument | None = None
     """Airflow connection of type Spark; default `spark_default`."""
-    conf: dict[Argument, Value] = Field(default_factory=dict)
+    conf: Annotated[dict[Argument, Value], AfterValidator(_check_conf)] = Field(default_factory=dict)
     """Spark configuration, e.g. `spark.executor.memory: 4g`."""
     deploy_mode: Literal["client", "cluster"] | None = None
     """Where the driver runs."""
@@ -79,16 +85,3 @@ class SparkDeclaration(Declaration):
     """Kerberos keytab."""
     env_vars: dict[Variable, Value] = Field(default_factory=dict)
     """Environment variables of spark-submit."""
-
-    @field_validator("conf")
-    @classmethod
-    def _check_conf(cls, value: dict[str, str]) -> dict[str, str]:
-        if problem := conf_problem(value):
-            raise ValueError(problem)
-        return value
-
-    def over(self, default: SparkDeclaration) -> SparkDeclaration:
-        """Both together: what this one says wins, variables and configuration are merged key by key."""
-        said = {name: getattr(self, name) for name in self.model_fields_set}
-        merged = {"conf": {**default.conf, **self.conf}, "env_vars": {**default.env_vars, **self.env_vars}}
-        return default.model_copy(update={**said, **merged})

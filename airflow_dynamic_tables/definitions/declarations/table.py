@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from airflow_dynamic_tables.core.partitioning import rejoined, spelled
+from airflow_dynamic_tables.definitions.declarations.airflow import declaration_of_keys
 from airflow_dynamic_tables.definitions.declarations.base import Declaration, Name
 from airflow_dynamic_tables.definitions.declarations.expectations import ExpectationDeclaration
 from airflow_dynamic_tables.definitions.declarations.settings import Settings
@@ -97,13 +98,17 @@ class AwaitedDeclaration(Declaration):
         return self
 
 
-class TableDeclaration(Settings):
+if TYPE_CHECKING:
+    _TableKeys = Declaration
+else:
+    _TableKeys = declaration_of_keys(in_defaults=False)
+
+
+class TableDeclaration(Settings, _TableKeys, defer_build=False):
     """A dynamic table: its content is its query, never older than its freshness."""
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
-    renamed_from: Name | None = None
-    """The name that the table had in its database: data, versions and history follow when the new name is deployed."""
     query: Name | None = None
     """The SELECT (Spark SQL) whose result is the table."""
     query_file: Name | None = None

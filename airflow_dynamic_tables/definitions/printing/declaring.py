@@ -8,10 +8,11 @@ a query that reads views of the definitions has them written out.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
@@ -22,15 +23,12 @@ from airflow_dynamic_tables.core.schedule.freshness import Freshness
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode, decide
 from airflow_dynamic_tables.core.tables.retention import DEFAULT_RETENTION
 from airflow_dynamic_tables.definitions.declarations.table import TableDeclaration
-from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, AssetReference, Callback, DynamicTable, Updates
+from airflow_dynamic_tables.definitions.model import KEYS, NO_SCHEDULE, AssetReference, Callback, DynamicTable, KeyField, Updates
 from airflow_dynamic_tables.definitions.queries.editing import expand, unclear_names
 from airflow_dynamic_tables.definitions.queries.text import Target, analyse
 from airflow_dynamic_tables.definitions.validating import takes_variables
 from airflow_dynamic_tables.redaction import HIDDEN
 from airflow_dynamic_tables.yaml_files.variables import escaped, scalars
-
-_SPECIAL = ("freshness", "on", "wait_for", "expectations", "query")
-"""Fields that have the name of a key, and another form."""
 
 
 def declaration_of(table: DynamicTable) -> dict[str, Any]:
@@ -38,7 +36,9 @@ def declaration_of(table: DynamicTable) -> dict[str, Any]:
 
     All names in it are full ones, and no variable of the environment is asked for.
     """
-    said = {"name": str(table.identifier), **dict(_when(table)), **dict(_what(table)), "query": full_query(table)}
+    said = {each.name: _printed(each, table) for each in KEYS if each.name not in ("name", "query")}
+    said = {"name": str(table.identifier), **said, "query": full_query(table)}
+    said = {key: value for key, value in said.items() if value is not None}
     return {key: _escaped(value) if takes_variables(TableDeclaration, key) else value for key, value in said.items()}
 
 
@@ -77,19 +77,23 @@ def _expanded(query: str) -> str | None:
     return None if analysis.problems or unclear_names(analysis, targets) else expand(analysis, targets)
 
 
-def _when(table: DynamicTable) -> Iterator[tuple[str, Any]]:
-    """When it is refreshed."""
-    decision = decide(table.declared_mode, None)
-    if (decision.mode, decision.freshness, decision.reason) != (table.mode, table.freshness, table.mode_reason):
-        yield "freshness", table.freshness.text
-    if table.declared_mode is not RefreshMode.AUTO:
-        yield "refresh_mode", table.declared_mode.value.lower()
-    if not table.is_continuous and table.cron != _derived_cron(table.freshness):
-        yield "schedule", table.cron or NO_SCHEDULE
-    if table.on is not None:
-        yield "on", _updates(table.on)
-    if table.wait_for:
-        yield "wait_for", [_awaited(awaited) for awaited in table.wait_for]
+def _printed(each: KeyField, table: DynamicTable) -> Any:
+    """The value of a key; ``None`` for what goes without saying."""
+    if each.name in _PRINTED:
+        return _PRINTED[each.name](table)
+    value = getattr(table, each.field)
+    return None if value == each.default else _plain(value)
+
+
+def _freshness(table: DynamicTable) -> str | None:
+    derived = decide(table.declared_mode, None)
+    is_derived = (derived.mode, derived.freshness, derived.reason) == (table.mode, table.freshness, table.mode_reason)
+    return None if is_derived else table.freshness.text
+
+
+def _schedule(table: DynamicTable) -> str | None:
+    is_derived = table.is_continuous or table.cron == _derived_cron(table.freshness)
+    return None if is_derived else table.cron or NO_SCHEDULE
 
 
 def _derived_cron(freshness: Freshness) -> str | None:
@@ -97,27 +101,6 @@ def _derived_cron(freshness: Freshness) -> str | None:
         return cron_for(freshness)
     except ValueError:
         return None
-
-
-def _what(table: DynamicTable) -> Iterator[tuple[str, Any]]:
-    """What it is, and everything else."""
-    if table.partition_keys:
-        yield "partitioned_by", list(table.partition_keys)
-    if table.comments:
-        yield "columns", dict(table.comments)
-    for field in dataclasses.fields(DynamicTable):
-        value = getattr(table, field.name)
-        if field.name in TableDeclaration.model_fields and field.name not in _SPECIAL and value != _default(field):
-            yield field.name, _plain(value)
-    if table.retention != DEFAULT_RETENTION:
-        yield "versions_to_keep", table.retention.versions_to_keep
-        yield "version_max_age", _plain(table.retention.version_max_age)
-    if table.expectations or table.row_counts:
-        yield "expectations", [*map(_expectation, table.expectations), *map(_row_count, table.row_counts)]
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def _plain(value: Any) -> Any:
@@ -140,9 +123,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _updates(on: Updates) -> Any:
-    assets = [_asset(asset) for asset in on.assets]
-    return {"all": assets} if on.every else assets
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _kept_versions(name: str, table: DynamicTable) -> Any:
+    return None if table.retention == DEFAULT_RETENTION else _plain(getattr(table.retention, name))
+
+
+def _updates(on: Updates | None) -> Any:
+    assets = [_asset(asset) for asset in on.assets] if on is not None else None
+    return {"all": assets} if on is not None and on.every else assets
 
 
 def _asset(asset: AssetReference) -> Any:
@@ -178,6 +169,19 @@ def _percentage(share: float) -> str:
     """A share as the shortest percentage that means it."""
     exact = Decimal(repr(share)) * 100
     return f"{exact.normalize():f}%"
+
+
+_PRINTED: Mapping[str, Callable[[DynamicTable], Any]] = {
+    "freshness": _freshness,
+    "refresh_mode": lambda table: None if table.declared_mode is RefreshMode.AUTO else table.declared_mode.value.lower(),
+    "schedule": _schedule,
+    "on": lambda table: _updates(table.on),
+    "wait_for": lambda table: [_awaited(awaited) for awaited in table.wait_for] or None,
+    "expectations": lambda table: [*map(_expectation, table.expectations), *map(_row_count, table.row_counts)] or None,
+    "row_counts": lambda _: None,
+    **{name: partial(_kept_versions, name) for name in ("versions_to_keep", "version_max_age")},
+}
+"""What is printed of the keys that have another form than their field."""
 
 
 def _escaped(value: Any) -> Any:

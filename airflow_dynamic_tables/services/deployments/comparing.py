@@ -11,7 +11,7 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.refresh.expectations import Action
 from airflow_dynamic_tables.core.refresh.spark_settings import decides_rows
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import KEYS, Decides, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import analyse, same_query
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.services.deployments.values import Change, ColumnChange, FieldChange
@@ -22,6 +22,15 @@ _UNKNOWN = "of a type that Spark decides"
 
 THE_QUERY = "the query"
 """How people are told that it changed."""
+
+_DECIDING = {
+    "timezone": "the time zone",
+    "partitioned_by": "the partition keys",
+    "partition_keys": "the partition keys",
+    "format": "the format",
+}
+_DECIDING |= {each.name: repr(each.name) for each in KEYS if each.key.decides is Decides.ROWS and each.name not in _DECIDING}
+"""The keys that decide the rows, and fields of the catalog's entry that do, in people's words."""
 
 _AS_IN_TABLES = {"tinyint": "int", "smallint": "int"}
 """What tables make of types that not every format has."""
@@ -59,14 +68,7 @@ def other_rows(entry: CatalogDynamicTable, table: DynamicTable, changed: tuple[F
     told: list[str] = []
     if not same_query(entry.expanded_query, table.expanded_query):
         told.append(THE_QUERY)
-    for name, words in (
-        ("timezone", "the time zone"),
-        ("partitioned_by", "the partition keys"),
-        ("partition_keys", "the partition keys"),
-        ("format", "the format"),
-    ):
-        if name in by_name:
-            told.append(words)
+    told += [words for name, words in _DECIDING.items() if name in by_name]
     if "spark" in by_name and _deciding(by_name["spark"].deployed) != _deciding(by_name["spark"].declared):
         told.append("settings of Spark that decide what the query means")
     if "expectations" in by_name and _dropping(by_name["expectations"].deployed) != _dropping(by_name["expectations"].declared):

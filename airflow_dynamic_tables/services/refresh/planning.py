@@ -21,7 +21,7 @@ from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayout
 from airflow_dynamic_tables.core.tables.versions import Base, Version
-from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
 from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
 from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
@@ -41,6 +41,12 @@ Why = tuple[RefreshAction, Reason]
 
 _MEANING = 2
 """Goes up when this release writes other rows for the same query than an earlier one did, so that every table is made anew."""
+
+_PLACES = (("timezone",), ("format", "partition_keys", "formatters", "comment", "comments"), ("expectations", "row_counts"))
+"""The places of fields in the digest, which must not change: no table is to be made anew for a release."""
+
+_LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {name for names in _PLACES for name in names})
+"""Keys without a place: a table that does not say them has the digest that it had before there was the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,10 @@ class Bound:
     @property
     def recipe(self) -> str:
         """A digest of all that decides the rows besides what the sources hold: the same one makes the same rows of the same."""
-        table = self.table
         sources = [_without_content(source) for source in self.sources]
-        meant = (
-            (_MEANING, self.query, self.functions, sources, self.settings, table.timezone),
-            (table.format, table.partition_keys, table.formatters, table.comment, table.comments),
-            (table.expectations, table.row_counts),
-        )
+        first, *others = ([getattr(self.table, name) for name in names] for names in _PLACES)
+        later = {each.name: value for each in _LATER if (value := getattr(self.table, each.field)) != each.default}
+        meant = ((_MEANING, self.query, self.functions, sources, self.settings, *first), *others, *([later] if later else []))
         return hashlib.sha256(json.dumps(to_plain(meant), sort_keys=True).encode()).hexdigest()
 
 
