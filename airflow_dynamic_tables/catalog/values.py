@@ -53,7 +53,7 @@ class JobState(StrEnum):
 
     @property
     def words(self) -> str:
-        """As a person reads it: nobody takes it for a refresh that runs."""
+        """As a person reads it: RUNNING would be taken for a refresh that runs now."""
         return {"INITIALIZING": "waits for its first refresh", "RUNNING": "enabled", "SUSPENDED": "suspended"}[self.value]
 
 

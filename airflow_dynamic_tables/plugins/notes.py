@@ -1,5 +1,5 @@
 """Notes at runs, which Airflow lets no task write: the versions that a run made; that it made none, as Airflow shows such a run
-green; and which tables have no DAG any more, as nobody declares them.
+green; and which tables are no longer declared, and so have no DAG.
 """
 
 from __future__ import annotations
