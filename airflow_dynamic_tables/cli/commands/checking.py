@@ -44,7 +44,7 @@ def _read(project: Project, workspace: Workspace | None, spark: SparkParser) -> 
         if spark.failure is None:
             raise
         print(f"{spark.failure} Queries are checked without it.", file=sys.stderr)
-        return definitions.checked(project), "Their queries were not parsed by Spark."
+        return definitions.checked(project), "Spark did not parse the queries."
     for catalog, failure in deployed.failures.items():
         print(f"Columns are checked without catalog {catalog}: {failure}", file=sys.stderr)
     warnings = (*deployed.misfits(defined.tables, returned), *_collations(defined, returned))

@@ -28,7 +28,7 @@ from airflow_dynamic_tables.services.refresh.preview import not_schedulable, pre
 def validate(arguments: Namespace) -> int:
     """Print every mistake of every file, one a line. Neither Spark nor a catalog is asked."""
     project = project_of(arguments)
-    return print_mistakes(arguments, project, lambda: (checked(project), "Their queries were not parsed by Spark."))
+    return print_mistakes(arguments, project, lambda: (checked(project), "Spark did not parse the queries."))
 
 
 def print_mistakes(arguments: Namespace, project: Project, load: Callable[[], tuple[Definitions, str]]) -> int:

@@ -53,15 +53,12 @@ def put_if_absent(uri: str, content: bytes) -> bool:
 
 def _link(target: Path, content: bytes) -> bool:
     """A link to a whole file: it fails when the name is taken, and nobody ever reads a part."""
-    whole = target.parent / f".{target.name}.{uuid4().hex}.tmp"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _write(whole, content)
-            is_new = _linked(whole, target)
-        finally:
-            with suppress(OSError):
-                whole.unlink()
+            is_new = _link_once(target, content)
+        except FileNotFoundError:  # another engine, or a maintenance whose clock is ahead, removed the file before it was linked
+            is_new = _link_once(target, content)
     except OSError as error:
         todo = "check that the folder is there and that this process may write to it, and that its disk has room and knows links"
         raise CommitRejectedError(f"{target} could not be written, so nothing was committed: {error}; {todo}.") from error
@@ -69,6 +66,16 @@ def _link(target: Path, content: bytes) -> bool:
         with suppress(OSError):  # everybody reads it already, also where folders cannot be kept
             _keep(target)
     return is_new
+
+
+def _link_once(target: Path, content: bytes) -> bool:
+    whole = target.parent / f".{target.name}.{uuid4().hex}.tmp"
+    try:
+        _write(whole, content)
+        return _linked(whole, target)
+    finally:
+        with suppress(OSError):
+            whole.unlink()
 
 
 def _keep(target: Path) -> None:

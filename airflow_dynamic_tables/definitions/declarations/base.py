@@ -30,10 +30,18 @@ def _text(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Metadata of the type of a text that is one of some values: checked, and listed in the JSON Schema."""
+    """Metadata of the type of a text that is one of some values: checked, and listed in the JSON Schema.
+
+    :param known: the values, or a function that gives them when they are needed.
+    """
 
     what: str
-    legal: tuple[str, ...]
+    known: tuple[str, ...] | Callable[[], tuple[str, ...]]
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """The values."""
+        return self.known() if callable(self.known) else self.known
 
     def check(self, value: str) -> str:
         """The value, when it is legal.

@@ -192,7 +192,7 @@ class Settings(AirflowDeclaration, defer_build=True):
     """Cron expression that overrides the one derived from the freshness; `none`: only what `on` names refreshes the table."""
     timezone: Annotated[Name, AfterValidator(_check_timezone)] | None = None
     """Time zone of the schedule and of the partition values, e.g. `Europe/Berlin`; default `UTC`."""
-    format: Annotated[str, OneOf("table format", sink_formats())] | None = None
+    format: Annotated[str, OneOf("table format", sink_formats)] | None = None
     """Format of the table: `iceberg` (the default), `delta`, `parquet`, `orc`, or `jdbc` for PostgreSQL."""
     atomicity: Annotated[str, OneOf("atomicity", ("staged", "none"))] | None = None
     """`staged` (the default): readers see the last version or the new one. `none`: allow a format that cannot do that."""

@@ -85,7 +85,7 @@ class SourceDeclaration(Declaration):
 
     name: Name
     """Name: `table`, `database.table` or `catalog.database.table`."""
-    format: Annotated[str, OneOf("source format", source_formats())]
+    format: Annotated[str, OneOf("source format", source_formats)]
     """Format of its files, or `delta`; `iceberg`, `hive` or `jdbc` for a table of the catalog, `view` for a view of the catalog;
     `kafka` or `rate` for what only a stream reads."""
     path: Name | None = None

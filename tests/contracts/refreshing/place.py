@@ -37,7 +37,7 @@ _AT: dict[tuple[str, str], Callable[[], None]] = {}
 
 @sys.addaudithook
 def _happen(event: str, arguments: Sequence[object]) -> None:
-    if event.startswith("airflow_dynamic_tables.") and (happens := _AT.pop((event, str(arguments[0])), None)):
+    if event.startswith("airflow_dynamic_tables.") and arguments and (happens := _AT.pop((event, str(arguments[0])), None)):
         happens()
 
 
