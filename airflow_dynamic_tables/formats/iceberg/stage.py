@@ -185,8 +185,8 @@ class IcebergStagedTable(StagedTable):
         transaction = Changes(table)
         if with_columns:
             self._restore_layout(transaction, table, int(old.snapshot))
-        number = tables.next_number(table)
-        summary = told_of(self._token, number, old.data_timestamp, old.sources, WHOLE_TABLE) | tables.line(table, number)
+        made = tables.next_number(table)
+        summary = told_of(self._token, made, old.data_timestamp, old.sources, WHOLE_TABLE) | tables.line(table, made)
         try:
             producer = RestoreFiles(transaction, table.io, int(old.snapshot), summary)
         except SchemaEvolutionError as error:
