@@ -43,9 +43,10 @@ class Progress:
             self._show()
 
     def say(self, text: str) -> None:
-        """Show another text for the step that runs."""
-        self._steps[-1] = text
-        self._show()
+        """Show another text for the step that runs, if one does."""
+        if self._steps:
+            self._steps[-1] = text
+            self._show()
 
     def each(self, items: Iterable[_T], text: str) -> Iterator[_T]:
         """The items, with a step while one is made."""

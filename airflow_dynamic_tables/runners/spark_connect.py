@@ -220,7 +220,7 @@ class SparkConnectRunner(Runner):
         return JobFailedError(words, application_id=self._application_id)
 
 
-def end_session(url: str, target: str) -> None:
+def end_session(url: str, target: str | None = None) -> None:
     """End a session that a dead client left, with its queries, which would hold the cores until the server gives them up.
 
     :param url: of the server, with the ``session_id``; :param target: as of :class:`SparkConnectRunner`.
@@ -228,6 +228,7 @@ def end_session(url: str, target: str) -> None:
     with suppress(Exception):  # then the server does it by itself, a minute later
         spark = SparkSession.builder.channelBuilder(ConnectChannel(url, _ENDING, target)).create()
         _farewell(spark)
+        spark.stop()  # or PySpark takes the closed session for the active one of this thread, and the next job finds none
         atexit.unregister(spark.client._on_exit)
 
 

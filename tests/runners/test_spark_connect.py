@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +29,7 @@ from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.exceptions import ConfigurationError, JobFailedError
 from airflow_dynamic_tables.jobs.drivers.connect import ConnectDriver
 from airflow_dynamic_tables.runners.connect_surroundings import WorkerFiles
-from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner
+from airflow_dynamic_tables.runners.spark_connect import SparkConnectRunner, end_session
 from tests.support.connect_server import ConnectServer, running_connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")]
@@ -109,6 +110,15 @@ def test_nothing_is_kept_of_a_job_that_is_over(connect_server: ConnectServer, pl
     source = SourceBinding("raw.o", "o", "csv", "v1", (f"file://{tmp_path}/a.csv",), schema="n BIGINT")
     runner(connect_server.url).run(plan("SELECT n FROM o", source), {})
     assert clients() <= before
+
+
+def test_a_job_after_the_session_of_a_dead_client_was_ended(connect_server: ConnectServer, plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1\n")
+    end_session(f"{connect_server.url};session_id={uuid4()}")
+    source = SourceBinding("raw.o", "o", "csv", "v1", (f"file://{tmp_path}/a.csv",), schema="n BIGINT")
+    planned = plan("SELECT n FROM o", source)
+    runner(connect_server.url).run(planned, {})
+    assert result_of(planned).rows == 1
 
 
 def test_settings_that_only_a_start_can_give(connect_server: ConnectServer, plan: Plan) -> None:

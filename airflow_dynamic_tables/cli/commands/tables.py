@@ -70,7 +70,7 @@ def _at_a_glance(table: TableStatus) -> dict[str, object]:
     shown = dict(output.items(table))
     state = shown.pop("job_state")
     shown.pop("freshness_seconds")
-    shown["behind"] = [str(parent) for parent in table.behind]
+    shown["behind"] = tuple(str(parent) for parent in table.behind)
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
     refreshing = JobState(state).words if state else None
     if table.dag_paused and state != JobState.SUSPENDED:
