@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+from airflow_dynamic_tables.services.tables.lifecycle import create
 from measure import check, interleave
 from sqlalchemy import insert, select
 
@@ -27,7 +28,6 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 ROUNDS = 15

@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+
 from airflow_dynamic_tables.core.schedule.continuous import ContinuousSettings
 from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
@@ -23,7 +25,6 @@ from airflow_dynamic_tables.services.continuous.partition_commit import Partitio
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.binding import job_environment
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import open_workspace
 
 _LONG = timedelta(days=1)

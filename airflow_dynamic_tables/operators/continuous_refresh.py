@@ -30,8 +30,8 @@ from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Ha
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.continuous.strategies import refusal_of_servers
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class ContinuousRefreshOperator(DynamicTableRefreshOperator):
             if has_news():
                 return Halt("a partition is complete, and that is to be told", ends=True)
             changed = watch.halt() if watch is not None else None
-            if changed is None and (why := why_suspended(workspace, identifier)):
+            if changed is None and (why := why_suspended(identifier, find_entry(workspace, identifier))):
                 return Halt(why)
             return changed
 

@@ -35,6 +35,7 @@ from airflow_dynamic_tables.operators.run_arguments import (
 )
 from airflow_dynamic_tables.operators.spark_tasks.running import RunsSpark
 from airflow_dynamic_tables.services.names import named_table
+from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.planning import check_partitions
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, not_due, requested_partitions
 from airflow_dynamic_tables.services.refresh.running import run
@@ -153,9 +154,8 @@ class DynamicTableRefreshOperator(ReportsCommits, RunsSpark):
             self._wait_for_parents(context, workspace, request, deadline)
             self._token = request.token
             commits: list[Version] = []
-            outcome = run(
-                workspace, request, lambda plan: self._submit_plan(context, workspace, plan), self._kill_spark, commits.append
-            )
+            listening = workspace.with_listener(collecting(commits))
+            outcome = run(listening, request, lambda plan: self._submit_plan(context, workspace, plan), self._kill_spark)
             if isinstance(outcome, Skipped):
                 if not commits:
                     skip(context, str(outcome.reason))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from airflow_dynamic_tables.catalog.base import Defaults, ReadableCatalog
 from airflow_dynamic_tables.catalog.file import embedded_catalogs, load_catalogs
 from airflow_dynamic_tables.catalog.manager import CatalogManager
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, is_own
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogView
 from airflow_dynamic_tables.catalog.writable import ReadableWritableCatalog
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.clients.database.engine import Database
@@ -25,6 +26,9 @@ from airflow_dynamic_tables.schedulers.base import WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import open_scheduler
 from airflow_dynamic_tables.services.settings import Settings
 
+if TYPE_CHECKING:
+    from airflow_dynamic_tables.services.outcomes import Listener
+
 
 def utc_now() -> datetime:
     """The time now, timezone-aware."""
@@ -33,17 +37,25 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Ledger, catalogs and clock of one installation, made by :func:`open_workspace`; a context manager that closes them."""
+    """Ledger, catalogs and clock of one installation, made by :func:`open_workspace`; a context manager that closes them.
+
+    ``listeners`` receive the outcome of every write.
+    """
 
     settings: Settings
     ledger: Ledger
     catalogs: CatalogManager
     clock: Callable[[], datetime] = utc_now
     schedulers: Callable[[str, Connections], WorkflowScheduler] = open_scheduler
+    listeners: tuple[Listener, ...] = ()
 
     def now(self) -> datetime:
         """The time by the workspace's clock, timezone-aware."""
         return self.clock()
+
+    def with_listener(self, listener: Listener) -> Workspace:
+        """The same workspace with one more listener."""
+        return replace(self, listeners=(*self.listeners, listener))
 
     def scheduler(self, name: str) -> WorkflowScheduler:
         """A scheduler of workflows, to be used as a context manager; connects to nothing yet.
@@ -94,14 +106,6 @@ class Workspace:
         :raises TableNotFoundError: when there is none.
         """
         return as_dynamic(identifier, self.catalog(identifier.catalog).get_table(identifier.path))
-
-    def own_table(self, identifier: TableIdentifier) -> CatalogDynamicTable | CatalogTable:
-        """A table whose versions are ours, as its catalog has it: a dynamic one, or one that CREATE TABLE AS made.
-
-        :raises TableNotFoundError: when there is none.
-        """
-        entry = self.catalog(identifier.catalog).get_table(identifier.path)
-        return entry if is_own(entry) else as_dynamic(identifier, entry)
 
     def close(self) -> None:
         """Let go of every connection."""

@@ -32,7 +32,7 @@ from airflow_dynamic_tables.exceptions import (
     UnsupportedError,
 )
 from airflow_dynamic_tables.services.changing import dropping
-from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.registration import register
 from airflow_dynamic_tables.services.changing.renaming import rename
 from airflow_dynamic_tables.services.deployments.declaring import declaration_of, declared, decoded, new_declaration, tidied
 from airflow_dynamic_tables.services.deployments.diffing import differences

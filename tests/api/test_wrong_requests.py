@@ -13,9 +13,9 @@ import pytest
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, ForbiddenError, TooBusyError
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import suspend
 from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from tests.api.conftest import DEFINITIONS
 from tests.support.gateway import Served, served
 
@@ -35,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, empty_state: Path) -> Iter
     with served(home, home / "definitions", Path(shutil.copy(empty_state, home / "state.db"))) as server:
         alone = TableIdentifier("lake", "sales", "alone")
         with server.workspace() as workspace:
-            create(workspace, open_project(str(server.definitions)).load_all().tables[alone])
+            ensure(workspace, open_project(str(server.definitions)).load_all().tables[alone])
             suspend(workspace, alone, "it is being moved")
         server.rights.refused |= {("ann", right, "monthly") for right in Right}
         yield server

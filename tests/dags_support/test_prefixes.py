@@ -13,8 +13,8 @@ from airflow_dynamic_tables.dag_factory import MAINTENANCE_DAG, load_dynamic_tab
 from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions, load_sound_definitions
 from airflow_dynamic_tables.definitions.model import Conventions
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.triggers.upstream import UpstreamTrigger, upstream_to_text
@@ -80,14 +80,14 @@ def test_catalog_and_listing_name_that_dag_and_another_one_is_told(
     tables = load_definitions(folder, conventions=Conventions(variables=("STAGE",))).tables
     with open_workspace(embedded_settings({"AIRFLOW_HOME": str(tmp_path)})) as workspace:
         for table in tables.values():
-            create(workspace, table)
+            ensure(workspace, table)
         assert {status.identifier: status.workflow_id for status in list_tables(workspace, tables).tables} == {
             str(identifier): dag_id for identifier, dag_id in IDS.items()
         }
         assert {status.workflow_id for status in list_tables(workspace, {}).tables} == set(IDS.values()), "no longer defined"
-        create(workspace, tables[PARENT])
+        ensure(workspace, tables[PARENT])
         assert not caplog.messages
-        create(workspace, replace(tables[PARENT], dag_id_prefix="prod_"))
+        ensure(workspace, replace(tables[PARENT], dag_id_prefix="prod_"))
     (told,) = caplog.messages
     assert told.startswith(f"lake.sales.parent belonged to the DAG {IDS[PARENT]}, and belongs to prod_dynamic_table__")
 

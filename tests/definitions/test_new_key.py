@@ -58,7 +58,7 @@ from airflow_dynamic_tables.definitions.printing.yaml_text import yaml_of
 from airflow_dynamic_tables.services.deployments.values import FieldChange
 from airflow_dynamic_tables.services.deployments.comparing import other_rows
 from airflow_dynamic_tables.services.refresh.planning import Bound
-from airflow_dynamic_tables.services.tables.lifecycle import _entry
+from airflow_dynamic_tables.services.tables.entries import new_entry
 
 folder = Path(sys.argv[1])
 cache = Cache(folder / "cache", settled=timedelta())
@@ -91,7 +91,7 @@ print(json.dumps({
     "sql": statement_of(tables[0]),
     "mistakes": [f"{each.line}:{each.column}: {each.message}" for each in mistakes],
     "recipes": [Bound(table, (), table.query, ()).recipe for table in tables],
-    "deciding": other_rows(_entry(tables[0], JobState.RUNNING), tables[0], (FieldChange("colour", None, "blue"),)),
+    "deciding": other_rows(new_entry(tables[0], JobState.RUNNING), tables[0], (FieldChange("colour", None, "blue"),)),
     "schema": {model: definitions[model]["properties"] for model in ("TableDeclaration", "DefaultsDeclaration")},
     "settings": [settings_of(AirflowPart.TASK), settings_of(AirflowPart.DAG), OF_ONE_DAG],
     "reference": page.splitlines(),

@@ -19,10 +19,10 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.operators.continuous_refresh import ContinuousRefreshOperator
 from airflow_dynamic_tables.operators.run_arguments import OF_CONTINUOUS
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.continuous.loop import Halt
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -191,7 +191,7 @@ def test_a_suspended_table_keeps_its_task_waiting(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("DYNAMIC_TABLES_CACHE", "")
         context: Any = {"ti": SimpleNamespace(dag_id=table.workflow_id)}
         halt = operator._halt(context, workspace)
-        create(workspace, table)
+        ensure(workspace, table)
         assert halt() is None
         suspend(workspace, table.identifier)
         assert halt() == Halt("a.b.live is suspended; resume it to refresh again")

@@ -39,12 +39,12 @@ from airflow_dynamic_tables.operators.dynamic_table_refresh import DynamicTableR
 from airflow_dynamic_tables.operators.reconcilers import abort_refresh, complete_refresh, count_failure
 from airflow_dynamic_tables.operators.reporting import OTHER_EVENTS
 from airflow_dynamic_tables.operators.run_arguments import of_group
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import suspend
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh import catching_up
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import open_workspace
 from tests.support.airflow_runs import AirflowRuns
 from tests.support.postgres import PostgresServer
@@ -616,7 +616,7 @@ def test_a_ledger_that_is_away_right_after_the_commit_does_not_make_it_fail(home
     operator = operator_of(home, "parent", outlets=[asset])
     monkeypatch.setattr(operator, "_submit", lambda _context, _workspace, plan: write_numbers(plan))
     monkeypatch.setattr("airflow_dynamic_tables.services.workspace.SqlLedger", Outage)
-    monkeypatch.setattr("airflow_dynamic_tables.services.refresh.running.trace", strike)
+    monkeypatch.setattr("airflow_dynamic_tables.services.stages.protocol.trace", strike)
     events = OutletEventAccessors()
     told: dict[str, Any] = {"version": 1, "rows": None, "partitions": [], "schedule_time": TICK.isoformat(), "refresh": "token"}
     asked: Any = {**context(), "outlet_events": events}
@@ -653,7 +653,7 @@ def test_a_child_of_a_suspended_table_is_skipped_at_its_ticks_and_fails_when_a_u
     parent = operator.parents[0].identifier
     with open_workspace(embedded_settings(os.environ)) as workspace:
         upgrade(workspace)
-        create(workspace, load_definitions(home / "tables.yaml").tables[parent])
+        ensure(workspace, load_definitions(home / "tables.yaml").tables[parent])
         suspend(workspace, parent, "the source moves")
     scheduled = {**context(), "dag_run": SimpleNamespace(conf={}, run_type="scheduled")}
     with pytest.raises(AirflowSkipException, match=r"^UPSTREAM_SUSPENDED: .*default\.parent is suspended .the source moves."):

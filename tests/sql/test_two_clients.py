@@ -15,7 +15,7 @@ import pytest
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError, DynamicTableError, NotFoundError
-from airflow_dynamic_tables.services.changing import dropping, registering
+from airflow_dynamic_tables.services.changing import dropping, registration
 from airflow_dynamic_tables.services.deployments import declaring, files
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import open_workspace
@@ -106,7 +106,7 @@ def _die_at(step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         name = step.removeprefix("os.")
         monkeypatch.setattr(os, name, deadly(getattr(os, name), is_before=True))
     elif step.startswith("register"):
-        monkeypatch.setattr(declarations, "register", deadly(registering.register, is_before=step == "register"))
+        monkeypatch.setattr(declarations, "register", deadly(registration.register, is_before=step == "register"))
     else:
         monkeypatch.setattr(dropping, "drop", deadly(dropping.drop, is_before=step == "drop"))
 

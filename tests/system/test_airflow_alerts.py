@@ -14,7 +14,8 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.plugins.notes import NOTE
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
+from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.suite import missing_service
 
@@ -169,7 +170,7 @@ def test_everybody_is_told_and_the_stage_is_given_up_all_the_same(stack: Stack, 
         assert workspace.ledger.list_stages(killed) == []
         by_default = TableIdentifier("lake", "alerts", "by_default")
         for failed in (killed, by_default):  # by the callback of the DAG processor, and by that of the task
-            until("suspension", partial(why_suspended, workspace, failed), 600)
+            until("suspension", partial(_why_suspended, workspace, failed), 600)
     (folder / "awake").touch()
 
 
@@ -188,3 +189,7 @@ def test_a_run_says_that_nothing_was_refreshed_and_why(stack: Stack) -> None:
     assert "lake.alerts.often is already fresh" in why
     told = stack.airflow.home / "told.jsonl"
     until("callback", lambda: ["skipped", why] in [json.loads(line) for line in told.read_text().splitlines()], 600)
+
+
+def _why_suspended(workspace: Workspace, table: TableIdentifier) -> str | None:
+    return why_suspended(table, find_entry(workspace, table))

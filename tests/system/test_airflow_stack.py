@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.ledger.base import RefreshState
 from airflow_dynamic_tables.services.changing.dropping import drop
-from airflow_dynamic_tables.services.tables.lifecycle import create
+from airflow_dynamic_tables.services.changing.registration import ensure
 from tests.support.airflow import Stack, jobs_of, until
 from tests.support.busy_folders import paths_below
 
@@ -227,7 +227,7 @@ def test_a_run_of_the_maintenance_names_tables_that_nobody_declares_any_more(sta
     stack.unpause(MAINTENANCE)
     try:
         with stack.airflow.workspace() as workspace:
-            create(workspace, gone)
+            ensure(workspace, gone)
             run_id = stack.trigger(MAINTENANCE)
             until("end of the run", lambda: stack.run(MAINTENANCE, run_id)["state"] == "success", 600)
             drop(workspace, gone.identifier)

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.services.changing.dropping import check_droppable, d
 from airflow_dynamic_tables.services.changing.renaming import rename, renamed
 from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
 from airflow_dynamic_tables.services.maintenance.recovering import recover
+from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
@@ -87,6 +88,6 @@ def _would_drop(workspace: Workspace, name: TableIdentifier, *, if_exists: bool)
     if if_exists and not workspace.catalog(name.catalog).table_exists(name.path):
         print(f"There is no {name}; nothing to do.", file=sys.stderr)
         return OK
-    check_droppable(workspace, name)
+    check_droppable(workspace, look_up(workspace, name))
     print(f"{name} would be dropped with all its versions; say --yes to do it.", file=sys.stderr)
     return USAGE

@@ -21,7 +21,7 @@ from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.exporting import definition_of, deployed_table, deployed_tables
 from airflow_dynamic_tables.services.deployments.values import Change, Difference, Touched
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.tables.workflows import paused_workflows
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -67,7 +67,7 @@ def say_paused(workspace: Workspace, tables: Iterable[DynamicTable]) -> None:
     """Say on stderr which tables have a DAG that is paused though they are not suspended, where Airflow can be asked."""
     by_dag = {table.workflow_id: table.identifier for table in tables if table.scheduler in (None, DEFAULT_SCHEDULER)}
     for dag, paused in sorted(paused_workflows(workspace, by_dag.keys()).items()):
-        if paused and not why_suspended(workspace, by_dag[dag]):
+        if paused and not why_suspended(by_dag[dag], find_entry(workspace, by_dag[dag])):
             print(f"The DAG {dag} is paused: no schedule refreshes {by_dag[dag]}. airflow dags unpause {dag}", file=sys.stderr)
 
 

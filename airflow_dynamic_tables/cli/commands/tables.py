@@ -22,7 +22,7 @@ from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
-from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.registration import adopt, register
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
 from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
@@ -32,7 +32,6 @@ from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.tables import status
-from airflow_dynamic_tables.services.tables.lifecycle import adopt
 from airflow_dynamic_tables.services.tables.progress import Reader, pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableDetails, TableStatus

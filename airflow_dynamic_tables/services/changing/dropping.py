@@ -9,10 +9,10 @@ from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.clients.deleting import Deleted
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConflictError
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import StageState
 from airflow_dynamic_tables.services.changing import purging
 from airflow_dynamic_tables.services.changing.holding import held
+from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
 from airflow_dynamic_tables.services.stages.leases import check_gone
 from airflow_dynamic_tables.services.tables.workflows import delete_workflow
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -34,19 +34,17 @@ class Dropped:
     purged: Deleted = field(default_factory=Deleted)
 
 
-def check_droppable(workspace: Workspace, identifier: TableIdentifier) -> LakeTable:
+def check_droppable(workspace: Workspace, registered: RegisteredTable) -> None:
     """Check that a table may be dropped now.
 
-    :raises TableNotFoundError: when the catalog has no such dynamic table.
     :raises ConflictError: while somebody refreshes it, or has to decide over what is in quarantine.
     """
-    entry = workspace.own_table(identifier)
+    identifier = registered.identifier
     for stage in workspace.ledger.list_stages(identifier):
         if stage.state is StageState.QUARANTINED:
             todo = f"dynamic-tables publish {stage.token}, or dynamic-tables abort {stage.token}"
             raise ConflictError(f"A refresh of {identifier} is in quarantine; decide over it first: {todo}.")
         check_gone(workspace, stage)
-    return workspace.table(identifier, entry.format)
 
 
 def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped | None:
@@ -65,28 +63,28 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
     refused.
 
     :param purge: also delete its files; what a kill leaves of them stays in the folder, which the log has named.
-    :raises TableNotFoundError: as of :func:`check_droppable`.
+    :raises TableNotFoundError: when the catalog has no such table.
     :raises SchedulerError: when another scheduler than Airflow has its workflow, and does not delete it: nothing is dropped.
     :raises ConflictError: as of :func:`check_droppable`; and when another installation has files of it that should be purged.
     :raises ConfigurationError: when the files that should be purged may not be its own; nothing is dropped then.
     """
-    table = check_droppable(workspace, identifier)
-    entry = workspace.own_table(identifier)
-    to_purge = purging.folder_to_purge(workspace, identifier, table) if purge else None
-    folder = table.folder()
-    with held(workspace, identifier, entry.format, "drop"):
+    registered = look_up(workspace, identifier)
+    check_droppable(workspace, registered)
+    to_purge = purging.folder_to_purge(workspace, registered) if purge else None
+    folder = registered.loaded.folder()
+    with held(workspace, registered, "drop"):
         if to_purge is not None:
             log.info("%s is dropped, and then %s with everything in it.", identifier, to_purge)  # a kill may leave some of it
-        _forget(workspace, identifier)
+        _forget(workspace, look_up(workspace, identifier))
         deleted = purging.purge(to_purge) if to_purge is not None else Deleted()
     if purge:
         return Dropped(identifier, None, is_still_read=False, purged=deleted)
-    return Dropped(identifier, folder, is_still_read=table.layout() is not None)
+    return Dropped(identifier, folder, is_still_read=registered.reload().layout() is not None)
 
 
-def _forget(workspace: Workspace, identifier: TableIdentifier) -> None:
-    if isinstance(workspace.own_table(identifier), CatalogDynamicTable):
-        delete_workflow(workspace, identifier)
-    # First: what a kill left of them would count against a table that is made anew by this name.
-    workspace.ledger.forget_failures(identifier)
-    workspace.catalog(identifier.catalog).drop_table(identifier.path)
+def _forget(workspace: Workspace, registered: RegisteredTable) -> None:
+    if isinstance(registered.entry, CatalogDynamicTable):
+        delete_workflow(workspace, registered.entry)
+    # First: what a kill left of them would count against a table that is made again by this name.
+    workspace.ledger.forget_failures(registered.identifier)
+    workspace.catalog(registered.identifier.catalog).drop_table(registered.identifier.path)

@@ -6,8 +6,9 @@ import logging
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
-from airflow_dynamic_tables.services.tables.lifecycle import create, refresh_handler
+from airflow_dynamic_tables.services.registered import find_entry
 from airflow_dynamic_tables.services.workspace import Workspace
 
 SUSPEND_AFTER_FAILURES = 5
@@ -34,10 +35,10 @@ def note_failure(workspace: Workspace, table: DynamicTable, run: str, error: str
     failures = workspace.ledger.record_failure(table.identifier, run, workspace.now(), counts=counts)
     if not counts or not most or failures < most:
         return None
-    handler = refresh_handler(workspace, table.identifier)
-    if handler is None:
-        create(workspace, table)  # every refresh failed before it came to that
-    elif handler.job_state is JobState.SUSPENDED:
+    entry = find_entry(workspace, table.identifier)
+    if entry is None:
+        ensure(workspace, table)  # every refresh failed before it came to that
+    elif entry.refresh_handler.job_state is JobState.SUSPENDED:
         return None
     change = suspend(workspace, table.identifier, _reason(failures, error))
     if workspace.ledger.failures_in_a_row(table.identifier) < most:

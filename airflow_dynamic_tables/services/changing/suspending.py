@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from airflow_dynamic_tables.catalog.states import Asked, state_after
 from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.redaction import without_secrets
-from airflow_dynamic_tables.services.tables.states import Asked, state_after
+from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.tables.workflows import resume_workflow, suspend_workflow
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
@@ -47,12 +48,12 @@ def resume(workspace: Workspace, identifier: TableIdentifier) -> StateChange:
 
     :raises TableNotFoundError: as of :func:`suspend`.
     """
-    before = job_state(workspace, identifier)
+    registered = look_up(workspace, identifier)
+    before = registered.handler.job_state
     if before is not JobState.SUSPENDED:
         return StateChange(identifier, before, before, workflow=resume_workflow(workspace, identifier))
     workspace.ledger.forget_failures(identifier)
-    current = workspace.table(identifier).current()
-    change = _put(workspace, identifier, Asked.RESUME_EMPTY if current is None else Asked.RESUME)
+    change = _put(workspace, identifier, Asked.RESUME_EMPTY if registered.current() is None else Asked.RESUME)
     return replace(change, workflow=resume_workflow(workspace, identifier))
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from airflow_dynamic_tables.core.schedule.continuous import grid_time
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
+from airflow_dynamic_tables.services.outcomes import collecting
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import reachable, what_is_missing
@@ -62,7 +63,7 @@ class MicroRefresh:
         if batch is None:
             return TurnOutcome(reason="no batch is complete yet")
         versions: list[Version] = []
-        outcome = run(work.workspace, batch.request, work.submit, work.stop_job, versions.append)
+        outcome = run(work.workspace.with_listener(collecting(versions)), batch.request, work.submit, work.stop_job)
         reason = str(outcome.reason) if isinstance(outcome, Skipped) else ""
         return TurnOutcome(tuple(versions), reason, more=batch.more)
 

@@ -13,17 +13,17 @@ from airflow_dynamic_tables.core.tables.partitions import WHOLE_TABLE
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConflictError, TableAlreadyExistsError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
-from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.creating.deciding import Decision, decide
 from airflow_dynamic_tables.services.creating.reading import ReadTable
 from airflow_dynamic_tables.services.creating.wanted import Created, Outcome, Purpose, WantedTable
+from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.refresh.planning import Attempt, ToDo
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import Steps, finish, prepare
+from airflow_dynamic_tables.services.refresh.running import finish, prepare
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.stages.drafts import DraftedTable
-from airflow_dynamic_tables.services.stages.leases import new_lease, open_stage
-from airflow_dynamic_tables.services.stages.settling import abort, recorded_refresh
+from airflow_dynamic_tables.services.stages.protocol import StagedWrite, new_stage, open_write, preparing
+from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace
 
 Submit = Callable[[RefreshPlan], object]
@@ -63,11 +63,8 @@ def make(
     """
     if decision.read is None:
         return Created(wanted.identifier, decision.outcome)
-    steps = Steps()
     try:
-        with steps.step("begin"):
-            begun = _begin(workspace, decision, decision.read, by)
-        version = finish(workspace, begun, submit, on_lost, steps)
+        version = finish(workspace, _begin(workspace, decision, decision.read, by), submit, on_lost)
     except TableAlreadyExistsError:
         if wanted.purpose is Purpose.CREATE_IF_NOT_EXISTS:
             return Created(wanted.identifier, Outcome.EXISTS)
@@ -118,18 +115,16 @@ def _begin_draft(workspace: Workspace, request: RefreshRequest) -> Attempt:
     wanted = request.table
     drafted = DraftedTable(workspace, wanted.identifier, wanted.format, request.token)
     draft = str(drafted.draft)
-    open_stage(workspace, _stage(workspace, request, location=draft, creates=draft))
-    trace(Step.OPENED, request.token)
-    try:
+    registered = RegisteredTable(wanted.identifier, drafted.entry(wanted.comment, wanted.partition_keys), drafted.table())
+    stage = replace(new_stage(workspace, registered, request.token, request.owner, draft), creates=draft)
+    write = open_write(workspace, Operation.CREATE, stage, drafted)
+    with preparing(write):
         drafted.check_free()
         database = wanted.identifier.database
         workspace.catalog(wanted.identifier.catalog).create_database(database, CatalogDatabase(), ignore_if_exists=True)
-        drafted.register(wanted.comment, wanted.partition_keys)
-        stage = _stage(workspace, request, location=drafted.begin(), creates=draft)
-        return _prepared(workspace, request, drafted.table(), stage, drafted)
-    except BaseException as error:
-        abort(workspace, request.token, error)
-        raise
+        drafted.register(registered.entry)
+        write.stage = replace(stage, location=drafted.begin())
+        return _prepared(workspace, request, registered, write)
 
 
 def _begin_again(workspace: Workspace, request: RefreshRequest) -> Attempt:
@@ -144,18 +139,15 @@ def _begin_in_place(workspace: Workspace, request: RefreshRequest, check: Callab
     """
     check()  # a stage would make the table that is missing
     wanted = request.table
-    table = workspace.table(wanted.identifier, wanted.format, wanted.atomicity)
-    entry = encode(CatalogTable(format=wanted.format, properties={ONE_OFF: request.token}))
-    staged = table.once(request.token, entry, is_new=is_new)
-    stage = _stage(workspace, request, location=staged.begin(), creates=str(wanted.identifier) if is_new else None)
-    open_stage(workspace, stage)
-    trace(Step.OPENED, request.token)
-    try:
+    entry = CatalogTable(format=wanted.format, properties={ONE_OFF: request.token})
+    registered = RegisteredTable(wanted.identifier, entry, workspace.table(wanted.identifier, wanted.format, wanted.atomicity))
+    staged = registered.lake_table.once(request.token, encode(entry), is_new=is_new)
+    creates = str(wanted.identifier) if is_new else None
+    stage = replace(new_stage(workspace, registered, request.token, request.owner, staged.begin()), creates=creates)
+    write = open_write(workspace, Operation.CREATE, stage, staged)
+    with preparing(write):
         check()
-        return _prepared(workspace, request, table, stage, staged)
-    except BaseException as error:
-        abort(workspace, request.token, error)
-        raise
+        return _prepared(workspace, request, registered, write)
 
 
 def _check_still_there(workspace: Workspace, request: RefreshRequest) -> None:
@@ -168,20 +160,9 @@ def _check_still_there(workspace: Workspace, request: RefreshRequest) -> None:
         raise ConflictError(f"{identifier} was changed while it was to be replaced; try again.")
 
 
-def _stage(workspace: Workspace, request: RefreshRequest, location: str, creates: str | None = None) -> Stage:
-    return Stage(
-        token=request.token,
-        table=request.table.identifier,
-        location=location,
-        owner=request.owner,
-        format=request.table.format,
-        creates=creates,
-        **new_lease(workspace),
-    )
-
-
-def _prepared(workspace: Workspace, request: RefreshRequest, table: LakeTable, stage: Stage, staged: StagedTable) -> Attempt:
-    planned = prepare(workspace, request, table, stage, ToDo(WHOLE_TABLE))
+def _prepared(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, write: StagedWrite) -> Attempt:
+    with write.step("begin"):
+        planned = prepare(workspace, request, registered, write, ToDo(WHOLE_TABLE))
     if isinstance(planned, Skipped):
-        raise ConflictError(f"{stage.table} was not made: {planned.reason}")
-    return Attempt(request, table, stage, staged, planned)
+        raise ConflictError(f"{write.stage.table} was not made: {planned.reason}")
+    return Attempt(request, registered, write, planned)

@@ -10,10 +10,9 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import DynamicTableError
-from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.registration import Registration, register
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
 from airflow_dynamic_tables.services.refresh.requests import Skipped
-from airflow_dynamic_tables.services.tables.lifecycle import Registration
 from airflow_dynamic_tables.services.workspace import Workspace
 
 Refresh = Callable[[DynamicTable], Version | Skipped]

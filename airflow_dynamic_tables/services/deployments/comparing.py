@@ -15,7 +15,7 @@ from airflow_dynamic_tables.definitions.model import KEYS, Decides, DynamicTable
 from airflow_dynamic_tables.definitions.queries.text import analyse, same_query
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError
 from airflow_dynamic_tables.services.deployments.values import Change, ColumnChange, FieldChange
-from airflow_dynamic_tables.services.tables.lifecycle import altered, declared_part
+from airflow_dynamic_tables.services.tables.entries import altered, declared_part
 
 _UNKNOWN = "of a type that Spark decides"
 """Type of a column that only Spark can tell."""

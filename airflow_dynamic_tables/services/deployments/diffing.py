@@ -16,11 +16,12 @@ from airflow_dynamic_tables.definitions.lineage.columns import ALL, Touched, cha
 from airflow_dynamic_tables.definitions.lineage.names import former_name
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, SchemaEvolutionError
+from airflow_dynamic_tables.services.changing.registration import check_format
 from airflow_dynamic_tables.services.deployments import comparing
 from airflow_dynamic_tables.services.deployments.deployed import Deployed
 from airflow_dynamic_tables.services.deployments.touching import Downstream
 from airflow_dynamic_tables.services.deployments.values import Change, Cost, Difference, FieldChange
-from airflow_dynamic_tables.services.tables.lifecycle import ROWS_BEFORE, check_format
+from airflow_dynamic_tables.services.tables.entries import ROWS_BEFORE
 from airflow_dynamic_tables.services.tables.owners import (
     Deployment,
     claimed,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.values import is_own
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
@@ -14,15 +15,15 @@ from airflow_dynamic_tables.exceptions import (
     ConflictError,
     NotFoundError,
     StageRejectedError,
-    TableNotFoundError,
     UnsupportedError,
 )
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS, Compacted, Limits, PartitionFiles
-from airflow_dynamic_tables.ledger.base import Stage, StageState
-from airflow_dynamic_tables.services.stages.leases import COMPACTION, lease_kept, new_lease
+from airflow_dynamic_tables.services.outcomes import Ending, Operation
+from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
+from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.stages.marks import leave_mark, other_marks, shared
-from airflow_dynamic_tables.services.stages.settling import abort, give_up, reconcile
+from airflow_dynamic_tables.services.stages.protocol import new_stage, staged_write
+from airflow_dynamic_tables.services.stages.settling import reconcile
 from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_COMMITS = 16
@@ -44,18 +45,16 @@ def compact(
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
     try:
-        table_format = _format(workspace, identifier)
+        registered = look_up(workspace, identifier)
     except NotFoundError:
         return Compacted()
-    table = workspace.table(identifier, table_format)
-    due = table.scattered(limits, is_cheap=is_cheap)
+    due = registered.lake_table.scattered(limits, is_cheap=is_cheap)
     if not due:
         return Compacted()
-    leave_mark(workspace, identifier, table)
-    if strangers := other_marks(workspace, table):
+    leave_mark(workspace, registered)
+    if strangers := other_marks(workspace, registered):
         return Compacted(left=(shared(identifier, strangers),))
-    stages = (_stage(workspace, identifier, table_format, table, partitions) for partitions in due[:MOST_COMMITS])
-    return sum((_round(workspace, table, stage, limits) for stage in stages), Compacted())
+    return sum((_round(workspace, registered, partitions, limits) for partitions in due[:MOST_COMMITS]), Compacted())
 
 
 def count_files(workspace: Workspace, identifier: TableIdentifier, limits: Limits = DEFAULT_LIMITS) -> list[PartitionFiles]:
@@ -64,72 +63,34 @@ def count_files(workspace: Workspace, identifier: TableIdentifier, limits: Limit
     :raises NotFoundError: when there is no such dynamic table.
     :raises UnsupportedError: when nothing of it can be compacted; says why.
     """
-    table = workspace.table(identifier, _format(workspace, identifier))
+    registered = look_up(workspace, identifier)
     try:
-        counted = table.count_files(limits)
+        counted = registered.lake_table.count_files(limits)
     except UnsupportedError as error:
         raise UnsupportedError(f"{identifier} is not compacted. {error}") from error
-    if strangers := other_marks(workspace, table):
+    if strangers := other_marks(workspace, registered):
         raise UnsupportedError(f"{identifier} is not compacted. {shared(identifier, strangers)}")
     return counted
 
 
-def _format(workspace: Workspace, identifier: TableIdentifier) -> str:
-    """The format of a dynamic table.
-
-    :raises NotFoundError: when there is no such dynamic table.
-    """
-    entry = workspace.catalog(identifier.catalog).get_table(identifier.path)
-    if not is_own(entry):
-        raise TableNotFoundError(f"{identifier} is no dynamic table, so its files are left to whoever writes them.")
-    return entry.format
-
-
-def _stage(
-    workspace: Workspace, identifier: TableIdentifier, table_format: str, table: LakeTable, partitions: PartitionSet
-) -> Stage:
+def _round(workspace: Workspace, registered: RegisteredTable, partitions: PartitionSet, limits: Limits) -> Compacted:
+    """One compaction, unless a refresh works on the partitions."""
     token = f"compaction-{uuid4()}"
-    return Stage(
-        token=token,
-        table=identifier,
-        location=table.stage(token).begin(),
-        owner=COMPACTION,
-        partitions=partitions,
-        format=table_format,
-        **new_lease(workspace),
-    )
-
-
-def _round(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
-    """One compaction, unless somebody works on the partitions."""
-    if workspace.ledger.open_stage(stage):
-        return _left(f"{stage.partitions} of {stage.table} is being refreshed; its small files stay until next time.")
-    trace(Step.OPENED, stage.token)
+    staged = registered.lake_table.stage(token)
+    stage = replace(new_stage(workspace, registered, token, COMPACTION, staged.begin()), partitions=partitions)
     try:
-        with lease_kept(workspace, stage.token):
-            return _compacted(workspace, table, stage, limits)
+        with staged_write(workspace, Operation.COMPACTION, stage, staged) as write:
+            done = write.publish(partial(staged.compact, partitions, limits))
+            if done is None:
+                return _left(f"{partitions} of {stage.table} has no small files (any more) that are alike, so nothing is done.")
+            write.note(ending=Ending.COMMITTED)
+            reconcile(workspace, token)
+            trace(Step.COMPLETED, token)
     except CommitUnknownError:
         raise
-    except BaseException as error:
-        give_up(workspace, stage.token, error)
-        if not isinstance(error, (ConflictError, StageRejectedError)):
-            raise
-        return _left(f"{stage.partitions} of {stage.table} is not compacted: {error}")
-
-
-def _compacted(workspace: Workspace, table: LakeTable, stage: Stage, limits: Limits) -> Compacted:
-    def publishing() -> None:
-        workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)
-        trace(Step.PUBLISHING, stage.token)
-
-    done = table.stage(stage.token).compact(stage.partitions, limits, publishing)
-    if done is None:
-        abort(workspace, stage.token, "there is nothing to compact")
-        return _left(f"{stage.partitions} of {stage.table} has no small files (any more) that are alike, so nothing is done.")
-    trace(Step.PUBLISHED, stage.token)
-    reconcile(workspace, stage.token)
-    trace(Step.COMPLETED, stage.token)
-    log.info("%s of %s: %s files became %s.", stage.partitions, stage.table, done.files, done.made)
+    except (ConflictError, StageRejectedError) as error:
+        return _left(f"{partitions} of {stage.table} is not compacted: {error}")
+    log.info("%s of %s: %s files became %s.", partitions, stage.table, done.files, done.made)
     return done
 
 

@@ -11,7 +11,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.retention import Retention
 from airflow_dynamic_tables.exceptions import ConflictError, NotFoundError
-from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.services.registered import RegisteredTable, look_up
 from airflow_dynamic_tables.services.stages.marks import other_marks, shared
 from airflow_dynamic_tables.services.tables.forgetting import forget_versions
 from airflow_dynamic_tables.services.tables.undoing import note_undone
@@ -41,27 +41,27 @@ def expire(workspace: Workspace, identifier: TableIdentifier) -> Expired:
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
     try:
-        entry = workspace.own_table(identifier)
+        registered = look_up(workspace, identifier)
     except NotFoundError:
         return Expired()
-    table = workspace.table(identifier, entry.format)
-    note_undone(workspace, identifier, table)
-    snapshots = forget_versions(workspace, identifier, table, Retention.parse(entry.options))
+    note_undone(workspace, registered)
+    snapshots = forget_versions(workspace, registered, Retention.parse(registered.entry.options))
     try:
-        deleted = table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, identifier, table))
+        deleted = registered.lake_table.delete_orphans(workspace.now() - ORPHAN_AGE, lambda: _held(workspace, registered))
     except ConflictError as error:
         log.warning("%s", error)
         deleted = Deleted()
     return Expired(snapshots, deleted.files, deleted.bytes)
 
 
-def _held(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> set[str]:
+def _held(workspace: Workspace, registered: RegisteredTable) -> set[str]:
     """Folders of the table's unfinished stages.
 
     :raises ConflictError: while a version is being restored, which may refer to any file; or when another installation refreshes
         the table, whose stages nobody here knows.
     """
-    if strangers := other_marks(workspace, table):
+    identifier = registered.identifier
+    if strangers := other_marks(workspace, registered):
         raise ConflictError(f"{shared(identifier, strangers)} Until then none of its files is deleted.")
     folders = set()
     for stage in workspace.ledger.list_stages(identifier):

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.exceptions import DynamicTableError, TableNotFoundError
+from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.changing.renaming import finish_rename
 from airflow_dynamic_tables.services.maintenance.sweeping import end_abandoned
-from airflow_dynamic_tables.services.tables.lifecycle import finish_rename, refresh_handler
+from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.tables.undoing import note_undone
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -37,11 +38,9 @@ def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
     The next refresh and the maintenance do the same; this does not wait for them.
 
     :raises TableNotFoundError: when the catalog has no such dynamic table.
-    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.tables.lifecycle.finish_rename`.
+    :raises ConflictError: see :func:`~airflow_dynamic_tables.services.changing.renaming.finish_rename`.
     """
-    handler = refresh_handler(workspace, identifier)
-    if handler is None:
-        raise TableNotFoundError(f"{identifier} is no dynamic table.")
+    handler = workspace.dynamic_table(identifier).refresh_handler
     if handler.renamed_from:
         finish_rename(workspace, identifier)
     ended: dict[StageState, list[str]] = {StageState.COMMITTED: [], StageState.ABORTED: []}
@@ -56,7 +55,7 @@ def recover(workspace: Workspace, identifier: TableIdentifier) -> Recovered:
             left.append(_why_left(stage))
         else:
             ended[state].append(stage.token)
-    note_undone(workspace, identifier, workspace.table(identifier))
+    note_undone(workspace, look_up(workspace, identifier))
     completed, aborted = (tuple(tokens) for tokens in ended.values())
     return Recovered(identifier, handler.job_state, completed, aborted, handler.renamed_from, tuple(left))
 

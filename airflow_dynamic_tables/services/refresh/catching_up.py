@@ -22,8 +22,9 @@ from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_T
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.registered import RegisteredTable
+from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.freshness import found_fresh, fresh_until
 from airflow_dynamic_tables.services.tables.ticks import (
     MOST_PARTITIONS,
@@ -47,25 +48,25 @@ def time_table(table: DynamicTable) -> TimeTable:
     return TimeTable(table.cron, table.timezone, table.freshness, table.formatters)
 
 
-def caught_up(workspace: Workspace, request: RefreshRequest, table: LakeTable, current: Version | None) -> RefreshRequest:
+def caught_up(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> RefreshRequest:
     """A request together with the partitions of the ticks that the table lacks; the same one where it makes none up.
 
     When they are too many for one commit, it is for an earlier schedule time, and has a token of its own: the rest is for the
     commits after it.
 
     :param request: no source of it has a watermark.
-    :param current: the current version of the table.
     """
+    current = registered.current()
     asked_for = request.partitions is not None or request.full_refresh or request.batch is not None
     if asked_for or not request.table.formatters:
         return request
     if not (request.catches_up or request.is_scheduled):
         return replace(request, begins="it begins with this tick, which was asked for") if current is None else request
-    fresh = _unbroken_until(workspace, table, current)
+    fresh = _unbroken_until(workspace, registered)
     if fresh is not None and current is not None:
         made_up = replace(_after(request, fresh, "it makes up for"), since=fresh)
-        return _with_earlier_holes(workspace, made_up, current, fresh)
-    return _first(workspace, request, table, current)
+        return _with_earlier_holes(workspace, registered, made_up, fresh)
+    return _first(workspace, request, registered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +88,33 @@ def preview_catch_up(
     if request.has_watermark or not table.formatters:
         return CatchUp()
     try:
-        lake_table = workspace.table(table.identifier, table.format, table.atomicity)
-        found = caught_up(workspace, request, lake_table, lake_table.current())
+        found = caught_up(workspace, request, registered_or_new(workspace, table))
     except (CatalogError, ConfigurationError) as error:
         return CatchUp(catch_up_reason=f"it is not known which ticks are missing: {error}")
     return CatchUp(None if found.missed.is_empty else found.missed, found.begins or None)
 
 
-def _unbroken_until(workspace: Workspace, table: LakeTable, current: Version | None) -> datetime | None:
+def _unbroken_until(workspace: Workspace, registered: RegisteredTable) -> datetime | None:
     """The time up to which no tick is missing; that of an earlier version where a wrong clock made the current one."""
+    current = registered.current()
     if (fresh := fresh_until(workspace, current)) is not None or current is None or current.data_timestamp is None:
         return fresh
-    earlier = (fresh_until(workspace, version) for version in reversed(table.versions()))
+    earlier = (fresh_until(workspace, version) for version in reversed(registered.loaded.versions()))
     known = next((time for time in earlier if time is not None), None)
     log.warning("The data timestamp of the table, %s, is in the future: %s counts.", current.data_timestamp, known or "none")
     return known
 
 
-def _first(workspace: Workspace, request: RefreshRequest, table: LakeTable, current: Version | None) -> RefreshRequest:
+def _first(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> RefreshRequest:
     """The first scheduled refresh of a table. What a table holds that was adopted, or begun by hand, is not replaced."""
-    definition = request.table
+    definition, current = request.table, registered.current()
     if definition.start_date is not None and definition.start_date < request.schedule_time:
         return _after(request, definition.start_date, "it begins with start_date:")
     if current is not None and (oldest := _oldest(workspace, definition, current)) is not None:
         return _after(request, oldest, "it begins with the oldest partition that was asked for:")
     if definition.initial is Initial.LATEST:
         return replace(request, begins="it begins with the latest tick (initial: latest)")
-    if current is not None or table.layout() is not None:
+    if current is not None or registered.loaded.layout() is not None:
         return replace(request, begins="it begins with the latest tick, because the table has other rows already")
     return replace(request, missed=WHOLE_TABLE, begins="it begins with all that its sources have (initial: all)")
 
@@ -129,16 +130,18 @@ def _oldest(workspace: Workspace, table: DynamicTable, current: Version) -> date
     return time_table(table).oldest(spec for refresh in made for spec in refresh.partitions)
 
 
-def _with_earlier_holes(workspace: Workspace, request: RefreshRequest, current: Version, fresh: datetime) -> RefreshRequest:
+def _with_earlier_holes(
+    workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, fresh: datetime
+) -> RefreshRequest:
     """The request with the partitions that earlier releases left out: their data timestamp was the newest tick that was made.
 
     :param fresh: up to when the table was fresh for them.
     """
     identifier = request.table.identifier
-    if is_unbroken(workspace, request, NO_PARTITIONS, current):
+    if is_unbroken(workspace, request, NO_PARTITIONS, registered.current()):
         return request
     try:
-        holes = earlier_holes(workspace, identifier, time_table(request.table), current, fresh)
+        holes = earlier_holes(workspace, registered, time_table(request.table), fresh)
     except (DynamicTableError, OSError) as error:
         log.warning(
             "An earlier release may have left out partitions of %s before %s, and it is not known which: %s If it did, make "
@@ -175,17 +178,17 @@ def _after(request: RefreshRequest, fresh: datetime, begins: str) -> RefreshRequ
 
 
 def fresh_then(
-    workspace: Workspace, request: RefreshRequest, current: Version | None, partitions: PartitionSet, *, has_watermark: bool
+    workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, partitions: PartitionSet, *, has_watermark: bool
 ) -> datetime | None:
     """The time up to which a refresh makes its table fresh; ``None``: it makes it no fresher.
 
-    :param current: the version that it replaces some of.
     :param partitions: those that it replaces.
     :param has_watermark: whether a source tells which partitions are complete, and no schedule does.
     :raises ConflictError: when the table lacks ticks by now that it had when the refresh began.
     """
     if request.is_one_off:
         return None
+    current = registered.current()
     reached = None if request.complete_until == NEVER else request.complete_until or request.schedule_time
     if has_watermark or not request.table.formatters:
         # Partitions named by hand make the table as a whole no fresher than it was found to be.
@@ -199,7 +202,7 @@ def fresh_then(
     if fresh is None:
         begins = current is None and request.partitions is None
         return reached if begins else None
-    return _moved_on(workspace, request, fresh, partitions, current)
+    return _moved_on(workspace, registered, request, partitions, fresh)
 
 
 def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: Version | None) -> None:
@@ -215,14 +218,14 @@ def _check_still_fresh(workspace: Workspace, request: RefreshRequest, current: V
 
 
 def _moved_on(
-    workspace: Workspace, request: RefreshRequest, fresh: datetime, partitions: PartitionSet, current: Version | None
+    workspace: Workspace, registered: RegisteredTable, request: RefreshRequest, partitions: PartitionSet, fresh: datetime
 ) -> datetime:
     """The end of the unbroken ticks after these partitions are made, for what is fresh up to a time before."""
+    current = registered.current()
     own = (request.complete_until or request.schedule_time, partitions)
     made = made_by([own, *times_made(history(workspace, request.table.identifier, current.number if current else None))])
-    columns = workspace.catalog(request.table.identifier.catalog).get_table(request.table.identifier.path).columns
     for tick, planned in time_table(request.table).steps(fresh, max(made.values())):
-        if not lacking(normalised(planned, columns), tick, made).is_empty:
+        if not lacking(normalised(planned, registered.columns), tick, made).is_empty:
             break
         fresh = tick
     return fresh

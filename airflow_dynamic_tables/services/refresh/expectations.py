@@ -69,7 +69,7 @@ def _rows_before(attempt: Attempt) -> tuple[int | None, int]:
     """How many rows the stage replaces in the last version, and how many planned partitions this lacks: each counts as an
     average one.
     """
-    counts = attempt.table.count(attempt.plan.partitions)
+    counts = attempt.registered.loaded.count(attempt.plan.partitions)
     if counts is None or not counts.partitions:
         return None, 0
     missing = len(attempt.plan.partitions) - counts.held

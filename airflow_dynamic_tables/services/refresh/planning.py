@@ -23,8 +23,8 @@ from airflow_dynamic_tables.core.tables.schema import Column, Rebuild, TableLayo
 from airflow_dynamic_tables.core.tables.versions import Base, Version
 from airflow_dynamic_tables.definitions.model import KEYS, DynamicTable
 from airflow_dynamic_tables.definitions.queries.editing import replace_tables
-from airflow_dynamic_tables.exceptions import ConfigurationError, TableNotFoundError
-from airflow_dynamic_tables.formats.base import LakeTable, StagedTable
+from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.formats.base import StagedTable
 from airflow_dynamic_tables.ledger.base import Stage
 from airflow_dynamic_tables.services.queries.functions import bind_functions
 from airflow_dynamic_tables.services.queries.views import inline_views
@@ -32,7 +32,9 @@ from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.preview import statement
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, StreamBatch, requested_partitions
-from airflow_dynamic_tables.services.tables.lifecycle import FORGOTTEN_COMMENTS
+from airflow_dynamic_tables.services.registered import RegisteredTable, find_entry
+from airflow_dynamic_tables.services.stages.protocol import StagedWrite
+from airflow_dynamic_tables.services.tables.entries import forgotten_comments
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -51,13 +53,17 @@ _LATER = tuple(each for each in KEYS if each.key.decides and each.field not in {
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to do what a request asks for: ``stage`` is its row in the ledger, ``staged`` its stage in the table."""
+    """One try to do what a request asks for."""
 
     request: RefreshRequest
-    table: LakeTable
-    stage: Stage
-    staged: StagedTable
+    registered: RegisteredTable
+    write: StagedWrite
     plan: RefreshPlan
+
+    @property
+    def stage(self) -> Stage:
+        """Its row in the ledger."""
+        return self.write.stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,37 +117,15 @@ class ToDo:
         return self.bound if current is not None and current.token == self.base else None
 
 
-def planned_partitions(workspace: Workspace, request: RefreshRequest, growth: Growth | None = None) -> PartitionSet:
+def planned_partitions(request: RefreshRequest, columns: Sequence[Column], growth: Growth | None = None) -> PartitionSet:
     """The partitions that a request replaces, spelled as the columns of the table spell them: two spellings are one lease.
 
     Where sources have a watermark, that says which time partitions are complete, and no schedule does.
 
-    :param growth: those sources, as somebody has looked at them.
+    :param columns: those of the table; none before its first commit.
+    :param growth: those sources.
     :raises ConfigurationError: when a value is none of its column's type, or none that its date formatter gives.
     """
-    return _planned(request, _columns(workspace, request), growth)
-
-
-def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
-    """Check the partitions that a run by hand names, so that it does not wait for parents before it is refused.
-
-    :raises ConfigurationError: as :func:`planned_partitions`.
-    """
-    if request.partitions is None:
-        return
-    try:
-        columns = _columns(workspace, request)
-    except TableNotFoundError:  # its first refresh registers it
-        columns = ()
-    _planned(request, columns)
-
-
-def _columns(workspace: Workspace, request: RefreshRequest) -> Sequence[Column]:
-    identifier = request.table.identifier
-    return workspace.catalog(identifier.catalog).get_table(identifier.path).columns
-
-
-def _planned(request: RefreshRequest, columns: Sequence[Column], growth: Growth | None = None) -> PartitionSet:
     try:
         requested = requested_partitions(request)
         if growth is not None and request.partitions is None and request.table.formatters and not request.full_refresh:
@@ -154,12 +138,22 @@ def _planned(request: RefreshRequest, columns: Sequence[Column], growth: Growth 
     return partitions
 
 
-def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayout | None, Rebuild]:
+def check_partitions(workspace: Workspace, request: RefreshRequest) -> None:
+    """Check the partitions that a run by hand names, so that it does not wait for parents before it is refused.
+
+    :raises ConfigurationError: as :func:`planned_partitions`.
+    """
+    if request.partitions is not None:
+        entry = find_entry(workspace, request.table.identifier)
+        planned_partitions(request, entry.columns if entry is not None else ())  # its first refresh registers it
+
+
+def fitting_layout(request: RefreshRequest, registered: RegisteredTable) -> tuple[TableLayout | None, Rebuild]:
     """What the rows of a refresh have to fit, ``None`` before the first commit, and what the refresh may change of it.
 
     :raises SchemaEvolutionError: when the definition has other partition keys than the table, and they have to stay.
     """
-    layout = table.layout()
+    layout = registered.loaded.layout()
     if layout is None:
         return None, Rebuild.NOTHING
     rebuild = layout.rebuild if request.full_refresh else Rebuild.NOTHING
@@ -167,9 +161,9 @@ def fitting_layout(request: RefreshRequest, table: LakeTable) -> tuple[TableLayo
     return layout, rebuild
 
 
-def planned_sink(request: RefreshRequest, table: LakeTable) -> Sink | None:
+def planned_sink(request: RefreshRequest, staged: StagedTable) -> Sink | None:
     """The table of a server that the rows of a refresh go into, in the way that its definition says; ``None``: files."""
-    sink = table.stage(request.token).sink()
+    sink = staged.sink()
     return sink and tuned(sink, request.table.options)
 
 
@@ -189,28 +183,31 @@ def bind(workspace: Workspace, request: RefreshRequest, partitions: PartitionSet
 
 
 def plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, to_do: ToDo
+    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, stage: Stage, why: Why, to_do: ToDo
 ) -> RefreshPlan:
     """Bind every source at the version it has now; those of a stream were bound when that began.
 
     :param why: see :func:`~airflow_dynamic_tables.services.refresh.requests.action_of`.
     :raises DynamicTableError: see :func:`bind`.
     """
+    current = registered.current()
     if request.batch is not None:
         return _batch_plan(request, request.batch, stage, current, why)
     bound = to_do.bound_since(current) or bind(workspace, request, stage.partitions, to_do.growth)
-    fresh = fresh_then(workspace, request, current, stage.partitions, has_watermark=to_do.growth is not None)
+    fresh = fresh_then(workspace, registered, request, stage.partitions, has_watermark=to_do.growth is not None)
     # A version of which the number is not known has no token.
     stands_on = Base(current.token, current.data_timestamp) if current is not None and current.token else None
-    planned = _refresh_plan(workspace, request, stage, current, why, bound)
+    planned = _refresh_plan(workspace, request, registered, stage, why, bound)
     return replace(planned, data_timestamp=fresh, stands_on=stands_on)
 
 
 def _refresh_plan(
-    workspace: Workspace, request: RefreshRequest, stage: Stage, current: Version | None, why: Why, bound: Bound
+    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, stage: Stage, why: Why, bound: Bound
 ) -> RefreshPlan:
     action, reason = why
     table = bound.table
+    current, entry = registered.current(), registered.entry
+    forgotten = forgotten_comments(entry) if current is not None and isinstance(entry, CatalogDynamicTable) else {}
     traits = FORMATS[table.format]
     return RefreshPlan(
         token=request.token,
@@ -228,7 +225,7 @@ def _refresh_plan(
         sources=bound.sources,
         functions=bound.functions,
         comment=table.comment,
-        comments={**(_forgotten_comments(workspace, table) if current is not None else {}), **table.comments},
+        comments={**forgotten, **table.comments},
         timezone=table.timezone,
         expectations=table.expectations,
         base=current.snapshot if current is not None else None,
@@ -254,10 +251,3 @@ def _batch_plan(request: RefreshRequest, batch: StreamBatch, stage: Stage, curre
         position=batch.position,
         follows=batch.follows,
     )
-
-
-def _forgotten_comments(workspace: Workspace, table: DynamicTable) -> dict[str, str]:
-    """Empty comments for columns whose comments were taken out of the definition."""
-    entry = workspace.catalog(table.identifier.catalog).get_table(table.identifier.path)
-    definition = entry.definition if isinstance(entry, CatalogDynamicTable) else None
-    return dict.fromkeys((definition or {}).get(FORGOTTEN_COMMENTS, ()), "")

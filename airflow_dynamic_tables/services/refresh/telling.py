@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan, RefreshResult, SourceBinding
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet, describe
-from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 
 log = logging.getLogger(__name__)
@@ -53,12 +52,6 @@ def tell_written(planned: RefreshPlan, result: RefreshResult) -> None:
         more = f" and {len(empty) - _MOST_EMPTY} more" if len(empty) > _MOST_EMPTY else ""
         named = ", ".join(map(describe, empty[:_MOST_EMPTY])) + more
         log.warning("The query returned no rows for %s of %s.", named, planned.identifier)
-
-
-def tell_committed(planned: RefreshPlan, version: Version, seconds: Mapping[str, float]) -> None:
-    """Tell which version was committed, and how long each step took."""
-    fresh = f", fresh up to {version.data_timestamp.isoformat()}" if version.data_timestamp else ""
-    log.info("Committed version %s of %s%s%s.", version.number, planned.identifier, fresh, _as_text(seconds))
 
 
 def _as_text(seconds: Mapping[str, float]) -> str:

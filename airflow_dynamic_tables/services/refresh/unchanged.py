@@ -15,18 +15,17 @@ from airflow_dynamic_tables.core.partitioning import plain_keys
 from airflow_dynamic_tables.core.refresh.actions import Reason, ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.moved import Difference, Origin, difference
 from airflow_dynamic_tables.core.refresh.plan import SourceBinding
-from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_TABLE, PartitionSet, describe, parse_spec
 from airflow_dynamic_tables.core.tables.type_parsing import parse_type
 from airflow_dynamic_tables.core.tables.types import Struct
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.queries.text import origins
 from airflow_dynamic_tables.exceptions import DynamicTableError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.refresh.planning import Attempt, Bound, ToDo, bind
 from airflow_dynamic_tables.services.refresh.preview import why_it_varies
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, Skipped
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import stretch
 from airflow_dynamic_tables.services.tables.ticks import standing
@@ -58,7 +57,7 @@ class _MovedError(Exception):
     """Something has moved, or may have; the message says what."""
 
 
-def without_unchanged(workspace: Workspace, request: RefreshRequest, table: LakeTable, to_do: ToDo) -> ToDo | Skipped:
+def without_unchanged(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, to_do: ToDo) -> ToDo | Skipped:
     """Leave out of a scheduled refresh what has not moved. If nothing has, say so in the history.
 
     Of the time partitions of a table, its sources that have a watermark alone say which have to be made.
@@ -73,9 +72,9 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, table: Lake
         return to_do
     if by_watermark:
         why = f"no new complete partition: {growth}"
-        moved = Moved(NO_PARTITIONS, why, table.current(), holds=True)
+        moved = Moved(NO_PARTITIONS, why, registered.current(), holds=True)
     else:
-        moved = what_moved(workspace, request, table, asked, growth)
+        moved = what_moved(workspace, request, registered, asked, growth)
     if moved.holds and moved.version is not None:
         return skip(workspace, request, Reason(ReasonCode.UNCHANGED, moved.why), moved.version, growth=growth)
     log.info("Building %s of %s: %s.", moved.partitions.brief, request.table.identifier, moved.why)
@@ -86,7 +85,7 @@ def without_unchanged(workspace: Workspace, request: RefreshRequest, table: Lake
 
 
 def what_moved(
-    workspace: Workspace, request: RefreshRequest, table: LakeTable, asked: PartitionSet, growth: Growth | None = None
+    workspace: Workspace, request: RefreshRequest, registered: RegisteredTable, asked: PartitionSet, growth: Growth | None = None
 ) -> Moved:
     """Which of the partitions that a scheduled refresh would replace have to be replaced. Only looks, and needs no Spark.
 
@@ -96,11 +95,11 @@ def what_moved(
     version: Version | None = None
     bound: Bound | None = None
     try:
-        version, history = _standing(workspace, request, table)
+        version, history = _standing(workspace, request, registered)
         bound = bind(workspace, request, asked, growth)
         if why := why_it_varies(bound.table):
             return Moved(asked, why, version, bound)
-        comparison = _Comparison(workspace, bound, table.read().state, history)
+        comparison = _Comparison(workspace, registered, bound, history)
         found = [(spec, comparison.why_moved(spec)) for spec in asked or WHOLE_TABLE]
     except _MovedError as reason:
         return Moved(asked, str(reason))
@@ -193,7 +192,7 @@ def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:
     replaced = attempt.plan.partitions
     token = attempt.request.token
     try:
-        left = attempt.table.read().state
+        left = attempt.registered.reload().read().state
         if left is not None and left.version == version.snapshot:
             if not replaced.is_whole:
                 kept = {
@@ -206,7 +205,7 @@ def remember(workspace: Workspace, attempt: Attempt, version: Version) -> None:
         log.exception("What %s is like now could not be kept; its next refresh is not left out.", identifier)
 
 
-def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -> tuple[Version, list[Refresh]]:
+def _standing(workspace: Workspace, request: RefreshRequest, registered: RegisteredTable) -> tuple[Version, list[Refresh]]:
     """The current version, and the refreshes that made it and those before it, newest first.
 
     :raises _MovedError: when there is none, or something came after it.
@@ -217,11 +216,10 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
         raise _MovedError("skip_unchanged is false")
     if workspace.now() < request.schedule_time:
         raise _MovedError("what is read now may not be all that comes before its schedule time")
-    loaded = table.load()
-    version = loaded.current()
+    version = registered.current()
     if version is None:
         raise _MovedError("it has no version yet")
-    if loaded.undone():
+    if registered.loaded.undone():
         raise _MovedError("another engine changed the table")
     unfinished = [stage for stage in ledger.list_stages(identifier) if stage.owner != COMPACTION]
     opened = ledger.last_stage(identifier, but_of=COMPACTION)
@@ -237,19 +235,17 @@ def _standing(workspace: Workspace, request: RefreshRequest, table: LakeTable) -
 class _Comparison:
     """What is there now, compared with what each refresh recorded that made some of the partitions last.
 
-    :param content: what the table is like now.
     :param history: the refreshes that made it, newest first.
     """
 
-    def __init__(self, workspace: Workspace, bound: Bound, content: SourceState | None, history: Sequence[Refresh]) -> None:
+    def __init__(self, workspace: Workspace, registered: RegisteredTable, bound: Bound, history: Sequence[Refresh]) -> None:
         table = bound.table
-        columns = workspace.catalog(table.identifier.catalog).get_table(table.identifier.path).columns
         self.versions: set[int] = set()
         self._ledger = workspace.ledger
         self._bound = bound
-        self._content = content
+        self._content = registered.loaded.read().state
         self._history = history
-        self._kinds = {column.name: column.type for column in columns}
+        self._kinds = {column.name: column.type for column in registered.columns}
         self._differences: dict[str, list[tuple[str, Difference, dict[str, str]]]] = {}
         # The names of columns are compared as Spark does by default: ``ds`` and ``DS`` are one.
         is_default = bound.settings.get("spark.sql.caseSensitive", "false").strip().lower() == "false"

@@ -21,9 +21,9 @@ from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.readiness import what_is_not_there
 from airflow_dynamic_tables.services.refresh.requests import NEVER, Parent, RefreshRequest, requested_partitions
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.stages.leases import COMPACTION
 from airflow_dynamic_tables.services.tables.freshness import fresh_until
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.watermarks.growth import Growth
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -269,7 +269,7 @@ def _check(
     ended = last.state if last is not None and last.schedule_time >= required else None
     not_well = ended if ended in _NOT_WELL else None
     lost = parent.last_tick if is_lost else None
-    suspended, may_come = why_suspended(workspace, parent.identifier) or "", False
+    suspended, may_come = why_suspended(parent.identifier, find_entry(workspace, parent.identifier)) or "", False
     if not suspended and last is not None and last.schedule_time >= required:
         suspended, may_come = _held_up(parent, last)
     if suspended and _may_still_land(workspace, parent.identifier, required):

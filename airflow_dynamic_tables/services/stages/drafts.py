@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from airflow_dynamic_tables.catalog.values import ONE_OFF, CatalogTable
+from airflow_dynamic_tables.catalog.values import ONE_OFF, AnyTable, CatalogTable
 from airflow_dynamic_tables.clients.deleting import delete_folder
 from airflow_dynamic_tables.core.drafts import discarded_name, draft_name
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
@@ -56,14 +56,17 @@ class DraftedTable(StagedTable):
         """The draft."""
         return self._workspace.table(self.draft, self._format)
 
-    def register(self, comment: str | None, partition_keys: tuple[str, ...]) -> None:
+    def entry(self, comment: str | None, partition_keys: tuple[str, ...]) -> CatalogTable:
+        """The entry of the draft in its catalog."""
+        return CatalogTable(
+            comment=comment, partition_keys=partition_keys, format=self._format, properties={ONE_OFF: self._token}
+        )
+
+    def register(self, entry: AnyTable) -> None:
         """Put the draft into the catalog.
 
         :raises DatabaseNotFoundError: when its database is missing.
         """
-        entry = CatalogTable(
-            comment=comment, partition_keys=partition_keys, format=self._format, properties={ONE_OFF: self._token}
-        )
         self._catalog.create_table(self.draft.path, entry, ignore_if_exists=True)
 
     def begin(self) -> str:

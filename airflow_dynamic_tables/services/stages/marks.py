@@ -13,7 +13,7 @@ from airflow_dynamic_tables.clients.deleting import delete_files
 from airflow_dynamic_tables.clients.files import list_entries, write_text
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.formats.base import LakeTable
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 MARKS = "_installations"
@@ -27,14 +27,14 @@ While it is here no other installation deletes anything in this folder. Delete i
 log = logging.getLogger(__name__)
 
 
-def leave_mark(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> None:
+def leave_mark(workspace: Workspace, registered: RegisteredTable) -> None:
     """Mark the folder of a table before anything is staged in it; idempotent.
 
     :raises ConfigurationError: when another installation refreshes the table and its format knows no commit, so that each would
         overwrite what the other publishes.
     :raises CatalogUnavailableError: when the mark cannot be written.
     """
-    folder = table.folder()
+    folder = registered.loaded.folder()
     if folder is None:
         return  # it was dropped just now, as the commit will notice
     own = workspace.ledger.installation()
@@ -46,17 +46,17 @@ def leave_mark(workspace: Workspace, identifier: TableIdentifier, table: LakeTab
     strangers = [f"{folder}/{MARKS}/{name}" for name in names if name != own]
     if not strangers:
         return
-    if table.is_atomic:
-        log.warning("%s", shared(identifier, strangers))
+    if registered.lake_table.is_atomic:
+        log.warning("%s", shared(registered.identifier, strangers))
         return
     if is_new:
         delete_files(folder, [f"{folder}/{MARKS}/{own}"])
-    raise ConfigurationError(f"{shared(identifier, strangers)} Or give each installation a warehouse of its own.")
+    raise ConfigurationError(f"{shared(registered.identifier, strangers)} Or give each installation a warehouse of its own.")
 
 
-def other_marks(workspace: Workspace, table: LakeTable) -> list[str]:
+def other_marks(workspace: Workspace, registered: RegisteredTable) -> list[str]:
     """The marks of other installations in the folder of a table."""
-    folder = table.folder()
+    folder = registered.loaded.folder()
     own = workspace.ledger.installation()
     return [f"{folder}/{MARKS}/{name}" for name in _names(folder) if name != own] if folder is not None else []
 

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from itertools import takewhile
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError, StageRejectedError
-from airflow_dynamic_tables.ledger.base import RefreshChanges, RefreshState, Stage, StageState
+from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.ledger.base import Stage, StageState
+from airflow_dynamic_tables.services.outcomes import Operation
 from airflow_dynamic_tables.services.stages.landing import land, read_plan, read_result
-from airflow_dynamic_tables.services.stages.leases import COMPACTION, is_abandoned, lease_kept, resume_stage
+from airflow_dynamic_tables.services.stages.leases import COMPACTION, is_abandoned
 from airflow_dynamic_tables.services.stages.processes import current_process
-from airflow_dynamic_tables.services.stages.settling import reconcile, settle, staged_table, tell_landed, was_quarantined
+from airflow_dynamic_tables.services.stages.protocol import staged_write
+from airflow_dynamic_tables.services.stages.settling import reconcile, settle, staged_table, was_quarantined
 from airflow_dynamic_tables.services.workspace import Workspace
 
 KEEP_QUARANTINED = timedelta(days=30)
 """How long a stage waits for somebody to decide; then the maintenance aborts it."""
 
 log = logging.getLogger(__name__)
-
-
-def quarantine(workspace: Workspace, token: str, reason: str, seconds: Mapping[str, float]) -> None:
-    """Put an OPEN stage into quarantine and end its refresh.
-
-    :param seconds: how long each step took.
-
-    :raises CommitRejectedError: when the stage was taken away meanwhile.
-    """
-    ended: RefreshChanges = {
-        "state": RefreshState.QUARANTINED,
-        "error": reason,
-        "finished_at": workspace.now(),
-        "seconds": seconds,
-    }
-    workspace.ledger.move_stage(token, (StageState.OPEN,), StageState.QUARANTINED, ended)
 
 
 def publish(workspace: Workspace, token: str) -> Version:
@@ -59,34 +45,15 @@ def publish(workspace: Workspace, token: str) -> Version:
     planned = read_plan(stage)
     result = read_result(planned)
     staged = staged_table(workspace, stage)
-
-    ledger = workspace.ledger
     ours = replace(stage, process=current_process())
-    refresh = ledger.get_refresh(token)
-    seconds = refresh.seconds if refresh is not None else None
-    resume_stage(workspace, stage, ours.process)
-    try:
-        with lease_kept(workspace, token):
-            version = land(staged, planned, result, lambda: _check_up_to_date(workspace, ours, planned))
-    except (StageRejectedError, ConflictError):
-        ledger.move_stage(token, (StageState.COMMITTING,), StageState.QUARANTINED, held_by=ours.process)
-        raise
-    except BaseException:
-        _put_back(workspace, ours)
-        raise
-
-    if tell_landed(workspace, token, version, seconds):
+    refresh = workspace.ledger.get_refresh(token)
+    with staged_write(workspace, Operation.PUBLISH, ours, staged) as write:
+        write.note(seconds=refresh.seconds if refresh is not None else {})
+        version = write.publish(partial(land, staged, planned, result), lambda: _check_up_to_date(workspace, ours, planned))
+        write.landed(version)
+    if write.outcome.has_record:
         supersede(workspace, stage.table)
     return version
-
-
-def _put_back(workspace: Workspace, ours: Stage) -> None:
-    """After a commit of which nobody knows whether it landed: settle it at once, if that can be done already."""
-    try:
-        workspace.ledger.move_stage(ours.token, (StageState.COMMITTING,), StageState.FENCING, held_by=ours.process)
-        settle(workspace, replace(ours, state=StageState.FENCING), None)
-    except Exception:
-        log.exception("Could not put stage %s back into quarantine; the next one that publishes or sweeps does it.", ours.token)
 
 
 def reject(workspace: Workspace, token: str, reason: str) -> None:
@@ -137,7 +104,7 @@ def _check_up_to_date(workspace: Workspace, stage: Stage, planned: RefreshPlan) 
 
     What the commit replaces was read before: a version that is newer than that is seen here, and refused by the swap, too.
     """
-    workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING, held_by=stage.process)  # or somebody else settled it
+    workspace.ledger.move_stage(stage.token, (), StageState.COMMITTING, held_by=stage.process)  # or it was settled elsewhere
     newest_first = workspace.table(stage.table, stage.format).versions()[::-1]
     for version in takewhile(lambda version: version.snapshot != planned.base, newest_first):
         newer = workspace.ledger.get_stage(version.token)

@@ -12,8 +12,8 @@ from datetime import timedelta
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.core.tables.retention import Retention
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import HOLDING, RefreshState
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 ENOUGH = 50
@@ -25,9 +25,7 @@ STREAMS_COME_BACK = timedelta(days=1)
 log = logging.getLogger(__name__)
 
 
-def forget_versions(
-    workspace: Workspace, identifier: TableIdentifier, table: LakeTable, retention: Retention, least: int = 1
-) -> int:
+def forget_versions(workspace: Workspace, registered: RegisteredTable, retention: Retention, least: int = 1) -> int:
     """Forget versions that are due, but none that an unfinished stage reads or may have made.
 
     :param least: nothing is forgotten while fewer are due.
@@ -35,15 +33,16 @@ def forget_versions(
     :raises ConflictError: when the table does not come to rest; the next time does it.
     :raises CatalogUnavailableError: when catalog or metadata cannot be read.
     """
-    return table.expire(retention, workspace.now(), lambda: _pinned(workspace, identifier), least)
+    return registered.lake_table.expire(retention, workspace.now(), lambda: _pinned(workspace, registered.identifier), least)
 
 
-def forget_after_commit(workspace: Workspace, identifier: TableIdentifier, table: LakeTable, retention: Retention) -> None:
+def forget_after_commit(workspace: Workspace, registered: RegisteredTable, retention: Retention) -> None:
     """The same at the end of a refresh, once it is worth it; what fails there is left to the next one."""
     try:
-        forget_versions(workspace, identifier, table, retention, ENOUGH)
+        forget_versions(workspace, registered, retention, ENOUGH)
     except Exception:
-        log.exception("Old versions of %s could not be forgotten; the next refresh or the maintenance does it.", identifier)
+        message = "Old versions of %s could not be forgotten; the next refresh or the maintenance does it."
+        log.exception(message, registered.identifier)
 
 
 def _pinned(workspace: Workspace, table: TableIdentifier) -> set[str]:

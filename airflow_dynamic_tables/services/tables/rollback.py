@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode, RefreshAction
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.exceptions import (
-    CatalogUnavailableError,
-    CommitUnknownError,
-)
 from airflow_dynamic_tables.formats.base import kept_version
-from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.stages.leases import lease_kept, new_lease, open_stage
-from airflow_dynamic_tables.services.stages.settling import give_up, tell_landed
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage
+from airflow_dynamic_tables.services.outcomes import Operation
+from airflow_dynamic_tables.services.registered import look_up
+from airflow_dynamic_tables.services.stages.protocol import new_stage, staged_write
 from airflow_dynamic_tables.services.tables.undoing import note_undone
-from airflow_dynamic_tables.services.workspace import Workspace
+from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +42,23 @@ def rollback(workspace: Workspace, request: RollbackRequest) -> Version:
     :raises CommitRejectedError: when it surely did not land.
     :raises CommitUnknownError: when nobody knows.
     """
-    stage = _stage(workspace, request)
-    open_stage(workspace, stage)
-    trace(Step.OPENED, stage.token)
-    try:
-        with lease_kept(workspace, stage.token):
-            return _restored(workspace, request, stage)
-    except CommitUnknownError as error:
-        with suppress(CatalogUnavailableError):
-            workspace.ledger.update_refresh(stage.token, error=str(error))
-        raise
-    except BaseException as error:
-        give_up(workspace, stage.token, error)
-        raise
+    registered = look_up(workspace, request.identifier)
+    as_dynamic(request.identifier, registered.entry)
+    kept_version(registered.loaded.versions(), request.number, request.identifier)  # else nothing is recorded
+    staged = registered.lake_table.stage(request.token)
+    stage = new_stage(workspace, registered, request.token, request.owner, staged.begin())
+    with staged_write(workspace, Operation.ROLLBACK, stage, staged) as write:
+        registered.reload()
+        note_undone(workspace, registered)
+        _record(workspace, stage, kept_version(registered.loaded.versions(), request.number, stage.table))
+        trace(Step.RESTORING, stage.token)
+        version = write.publish(partial(staged.restore, request.number, with_columns=request.with_columns))
+        write.landed(version)
+    return version
 
 
-def _stage(workspace: Workspace, request: RollbackRequest) -> Stage:
-    entry = workspace.dynamic_table(request.identifier)
-    table = workspace.table(request.identifier, entry.format)
-    kept_version(table.versions(), request.number, request.identifier)  # else nothing is recorded
-    return Stage(
-        token=request.token,
-        table=request.identifier,
-        location=table.stage(request.token).begin(),
-        owner=request.owner,
-        format=entry.format,
-        **new_lease(workspace),
-    )
-
-
-def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> Version:
-    table = workspace.table(request.identifier, stage.format)
-    note_undone(workspace, stage.table, table)
-    old = kept_version(table.versions(), request.number, stage.table)
+def _record(workspace: Workspace, stage: Stage, old: Version) -> None:
+    """Begin the line of the history: the rollback has the sources and the ticks of the version that it restores."""
     made = workspace.ledger.get_refresh(old.token)
     workspace.ledger.record(
         Refresh(
@@ -95,15 +76,3 @@ def _restored(workspace: Workspace, request: RollbackRequest, stage: Stage) -> V
         )
     )
     workspace.ledger.record_source_states(stage.token, workspace.ledger.source_states(old.token))
-    trace(Step.RESTORING, stage.token)
-    staged = table.stage(stage.token)
-    version = staged.restore(request.number, lambda: _publishing(workspace, stage), with_columns=request.with_columns)
-    trace(Step.PUBLISHED, stage.token)
-    if tell_landed(workspace, stage.token, version):
-        trace(Step.COMPLETED, stage.token)
-    return version
-
-
-def _publishing(workspace: Workspace, stage: Stage) -> None:
-    workspace.ledger.move_stage(stage.token, (StageState.OPEN,), StageState.COMMITTING)
-    trace(Step.PUBLISHING, stage.token)

@@ -17,8 +17,8 @@ from airflow_dynamic_tables.core.tables.dates import partitions_within, schedule
 from airflow_dynamic_tables.core.tables.partition_values import normalised
 from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, PartitionSet
 from airflow_dynamic_tables.core.tables.schema import Column
-from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 MOST_PARTITIONS = 1_000
@@ -116,29 +116,27 @@ def missing_partitions(times: TimeTable, columns: Sequence[Column], made: Made, 
     return missing
 
 
-def earlier_holes(
-    workspace: Workspace, identifier: TableIdentifier, times: TimeTable, current: Version, fresh: datetime
-) -> PartitionSet:
+def earlier_holes(workspace: Workspace, registered: RegisteredTable, times: TimeTable, fresh: datetime) -> PartitionSet:
     """The partitions that a table lacks although an earlier release called it fresh, or the first of them.
 
     They are those of the ticks since its oldest partition that no refresh has made in time. Where no refresh of a partition is
     remembered, the partitions that the table has tell.
 
-    :param current: its current version.
     :param fresh: up to when that release called it fresh.
     :raises DynamicTableError: when the catalog does not list the partitions.
     """
-    catalog = workspace.catalog(identifier.catalog)
-    present = [{key: spec.get(key) for key in times.formatters} for spec in catalog.list_partitions(identifier.path)]
+    identifier = registered.identifier
+    specs = workspace.catalog(identifier.catalog).list_partitions(identifier.path)
+    present = [{key: spec.get(key) for key in times.formatters} for spec in specs]
     oldest = times.oldest(present)
     if oldest is None:
         return NO_PARTITIONS
-    columns = catalog.get_table(identifier.path).columns
+    current = registered.current()
     there = {frozenset(spec.items()) for spec in present}
-    made = made_by(times_made(history(workspace, identifier, current.number, _ALL)))
+    made = made_by(times_made(history(workspace, identifier, current.number if current is not None else None, _ALL)))
     holes: list[Mapping[str, str | None]] = []
     for tick, planned in times.steps(oldest, fresh):
-        late = lacking(normalised(planned, columns), tick, made)
+        late = lacking(normalised(planned, registered.columns), tick, made)
         holes += (spec for spec in late if _last_made(spec, made) is not None or frozenset(spec.items()) not in there)
         if len(holes) >= MOST_PARTITIONS:
             break

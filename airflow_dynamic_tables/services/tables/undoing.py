@@ -9,17 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
-from airflow_dynamic_tables.formats.base import LakeTable
 from airflow_dynamic_tables.ledger.base import RefreshState
+from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTable) -> Version | None:
+def note_undone(workspace: Workspace, registered: RegisteredTable) -> Version | None:
     """Write into the history which versions another engine took away, or partitions of them; idempotent.
 
     A rollback of our own makes a version, so the history tells of it already.
@@ -27,16 +26,17 @@ def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTa
     :return: the current version of the table.
     :raises CatalogUnavailableError: when table or ledger cannot be asked.
     """
+    identifier = registered.identifier
     errors: dict[str, str] = {}
-    for undone in table.undone():
+    for undone in registered.loaded.undone():
         refresh = workspace.ledger.get_refresh(undone.version.token)
         if refresh is not None and refresh.state is RefreshState.SUCCEEDED:
             until = "" if undone.for_good else " until the next refresh makes up for it"
             errors[refresh.token] = f"Version {undone.version.number} was undone by another engine, {undone.how}{until}."
-    current = table.current()
-    if gone := _not_in(workspace, identifier, table, current):
-        current = table.current()  # a commit may have landed before the history was read
-        gone = {token: gone[token] for token in gone.keys() & _not_in(workspace, identifier, table, current).keys()}
+    current = registered.current()
+    if gone := _not_in(workspace, registered, current):
+        current = registered.reload().current()  # a commit may have landed before the history was read
+        gone = {token: gone[token] for token in gone.keys() & _not_in(workspace, registered, current).keys()}
     for error in errors.values():
         log.warning("%s: %s", identifier, error)
     lost = {token: f"Version {number} is {_where(number, current)}." for token, number in gone.items() if token not in errors}
@@ -48,14 +48,15 @@ def note_undone(workspace: Workspace, identifier: TableIdentifier, table: LakeTa
     return current
 
 
-def _not_in(workspace: Workspace, identifier: TableIdentifier, table: LakeTable, current: Version | None) -> Mapping[str, int]:
+def _not_in(workspace: Workspace, registered: RegisteredTable, current: Version | None) -> Mapping[str, int]:
     """The versions of the history that are later than the current one of the table, or another one of that number."""
-    if current is not None and table.remembers_undone:
+    identifier = registered.identifier
+    if current is not None and registered.lake_table.remembers_undone:
         return {}
     if current is not None and current.number:
         made = workspace.ledger.list_versions(identifier, current.number)
         return {token: number for token, number in made.items() if number > current.number or token != current.token}
-    kept = table.versions() if current is not None else []
+    kept = registered.loaded.versions() if current is not None else []
     return workspace.ledger.list_versions(identifier, kept[-1].number + 1 if kept else 1)
 
 
@@ -72,7 +73,7 @@ def _where(number: int, current: Version | None) -> str:
     return f"not in the table any more: another engine took the table back to version {current.number}"
 
 
-def with_undone(planned: PartitionSet, table: LakeTable, partition_keys: Sequence[str]) -> PartitionSet:
+def with_undone(planned: PartitionSet, registered: RegisteredTable, partition_keys: Sequence[str]) -> PartitionSet:
     """What a scheduled refresh replaces, and beside that the partitions of versions that another engine took away.
 
     :param planned: what it would replace otherwise. Partitions are named by the same keys.
@@ -80,5 +81,5 @@ def with_undone(planned: PartitionSet, table: LakeTable, partition_keys: Sequenc
     if planned.is_whole:
         return planned
     keys = tuple(next(iter(planned), dict.fromkeys(partition_keys)))
-    undone = [spec for one in table.undone() if not one.partitions.is_whole for spec in one.partitions]
+    undone = [spec for one in registered.loaded.undone() if not one.partitions.is_whole for spec in one.partitions]
     return planned.union(PartitionSet.of({key: spec[key] for key in keys} for spec in undone))

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.definitions.normalised import restored
 from airflow_dynamic_tables.exceptions import ConfigurationError, SchedulerError
 from airflow_dynamic_tables.schedulers.base import Handler, Outcome, Workflow, WorkflowScheduler
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER
-from airflow_dynamic_tables.services.tables.lifecycle import job_detail, scheduler_of
+from airflow_dynamic_tables.services.tables.entries import job_detail, scheduler_of
 from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def schedule_workflow(workspace: Workspace, table: DynamicTable) -> str:
     entry = workspace.dynamic_table(table.identifier)
     wanted = job_detail(table)
     if any(entry.refresh_handler.job_detail.get(key) != wanted[key] for key in ("schedulerType", "workflowId")):
-        delete_workflow(workspace, table.identifier)
+        delete_workflow(workspace, entry)
         _keep(workspace, table.identifier, wanted)
     if wanted["schedulerType"] == DEFAULT_SCHEDULER or entry.refresh_handler.job_state is JobState.SUSPENDED:
         return ""
@@ -65,14 +65,13 @@ def schedule_workflow(workspace: Workspace, table: DynamicTable) -> str:
         return _made(workspace, table, scheduler).told
 
 
-def delete_workflow(workspace: Workspace, identifier: TableIdentifier) -> str:
+def delete_workflow(workspace: Workspace, entry: CatalogDynamicTable) -> str:
     """Take away the workflow of a table that is to be dropped.
 
     :return: what became of the workflow, as a sentence; empty when nothing was to be done.
     :raises SchedulerError: when the scheduler cannot be reached, or says no.
     :raises ConfigurationError: when there is no such scheduler, or it does not let us in.
     """
-    entry = workspace.dynamic_table(identifier)
     if scheduler_of(entry) == DEFAULT_SCHEDULER:
         return ""
     with workspace.scheduler(scheduler_of(entry)) as scheduler:

@@ -9,10 +9,10 @@ import httpx
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.owners import deployed_by, mark
 from airflow_dynamic_tables.services.workspace import utc_now
 from tests.support.gateway import Served
@@ -24,7 +24,7 @@ DAILY = "/v3/dynamic-tables/lake.sales.daily"
 def _register(gateway: Served) -> None:
     tables = open_project(str(gateway.definitions)).load_all().tables
     with gateway.workspace() as workspace:
-        create(workspace, tables[TableIdentifier("lake", "sales", "daily")])
+        ensure(workspace, tables[TableIdentifier("lake", "sales", "daily")])
 
 
 def test_a_table_is_suspended_and_resumed(gateway: Served, client: httpx.Client) -> None:
@@ -83,7 +83,7 @@ dynamic_tables:
     file.write_text(text)
     tables = open_project(str(gateway.definitions)).load_all().tables
     with gateway.workspace() as workspace:
-        create(workspace, tables[TableIdentifier("lake", "sales", "numbers")])
+        ensure(workspace, tables[TableIdentifier("lake", "sales", "numbers")])
     file.write_text(text.replace("'text-of-the-view' AS x", "x || 'text-of-the-view' AS x FROM hidden"))
     gateway.rights.refused.add(("ann", Right.READ, "hidden"))
     found = client.get("/v3/dynamic-tables/lake.sales.numbers/diff").json()
@@ -103,7 +103,7 @@ def test_a_table_that_two_declare_names_no_folder_of_the_server(gateway: Served,
     tables = open_project(str(gateway.definitions)).load_all().tables
     daily = tables[TableIdentifier("lake", "sales", "daily")]
     with gateway.workspace() as workspace:
-        create(workspace, daily)
+        ensure(workspace, daily)
         catalog = workspace.catalog("lake")
         entry = catalog.get_table(daily.identifier.path)
         assert isinstance(entry, CatalogDynamicTable)

@@ -12,8 +12,8 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from tests.support.gateway import Served
 
 NOON = datetime(2024, 1, 2, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ def _register(gateway: Served, *names: str) -> None:
     defined = open_project(str(gateway.definitions)).load_all()
     with gateway.workspace() as workspace:
         for name in names:
-            create(workspace, defined.tables[TableIdentifier("lake", "sales", name)])
+            ensure(workspace, defined.tables[TableIdentifier("lake", "sales", name)])
 
 
 def _names(answer: httpx.Response) -> list[str]:

@@ -15,10 +15,10 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import SchemaEvolutionError, StageRejectedError
 from airflow_dynamic_tables.services.changing.dropping import drop
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -69,7 +69,7 @@ def test_what_is_made_anew_has_nothing_of_what_was_dropped(workspace: Workspace,
     dropped = drop(workspace, NUMBERS, purge=purge)
     assert not dropped.is_still_read
     assert Path(folder.removeprefix("file://")).exists() is not purge
-    create(workspace, request(tmp_path, "t2").table)
+    ensure(workspace, request(tmp_path, "t2").table)
     assert workspace.table(NUMBERS).current() is None
     assert workspace.dynamic_table(NUMBERS).columns == ()
     assert refresh(workspace, tmp_path, "t2", 5).number == 1
@@ -88,8 +88,8 @@ def test_a_folder_that_somebody_deletes_while_the_job_runs_is_named(workspace: W
 
 
 def test_another_format_is_refused_once_there_are_rows(workspace: Workspace, tmp_path: Path) -> None:
-    create(workspace, request(tmp_path, "t0", "iceberg").table)
+    ensure(workspace, request(tmp_path, "t0", "iceberg").table)
     refresh(workspace, tmp_path, "t1", 1)
     with pytest.raises(SchemaEvolutionError, match="is a table of format delta, its definition now says iceberg"):
-        create(workspace, request(tmp_path, "t2", "iceberg").table)
+        ensure(workspace, request(tmp_path, "t2", "iceberg").table)
     assert rows(workspace) == [1]

@@ -13,15 +13,14 @@ import pytest
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
-from airflow_dynamic_tables.exceptions import ConflictError, DefinitionError
-from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.exceptions import DefinitionError
+from airflow_dynamic_tables.services.changing.registration import Registration, register
 from airflow_dynamic_tables.services.changing.suspending import suspend
 from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, create
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
@@ -73,9 +72,7 @@ def test_what_was_suspended_stays_so(workspace: Workspace, renamed: Definitions)
     assert sample(workspace, NEW, 9) == [{"x": 1}]
 
 
-def test_nothing_is_made_anew_while_the_old_one_is_there(workspace: Workspace, renamed: Definitions) -> None:
-    with pytest.raises(ConflictError, match=f"{NEW} is still called {OLD} .*dynamic-tables apply {NEW}"):
-        create(workspace, renamed.tables[NEW])
+def test_a_table_that_was_renamed_is_registered_once(workspace: Workspace, renamed: Definitions) -> None:
     assert register(workspace, renamed.tables[NEW]) is Registration.ALTERED
     assert register(workspace, renamed.tables[NEW]) is Registration.UNCHANGED
 

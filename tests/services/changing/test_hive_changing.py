@@ -12,7 +12,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.changing.dropping import drop
-from airflow_dynamic_tables.services.tables.lifecycle import adopt
+from airflow_dynamic_tables.services.changing.registration import adopt
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.changed_tables import NamedTable, keeps_data_and_history
 

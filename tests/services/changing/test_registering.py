@@ -8,9 +8,8 @@ import pytest
 
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError
-from airflow_dynamic_tables.services.changing.registering import register
+from airflow_dynamic_tables.services.changing.registration import Registration, register
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.lifecycle import Registration
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
 from tests.support.pyarrow_job import write_numbers
@@ -46,7 +45,7 @@ def test_a_table_that_is_refreshed_meanwhile_stays(
         run(workspace, version_bench.request(NUMBERS), write_numbers)
         raise ConfigurationError("the scheduler says no")
 
-    monkeypatch.setattr("airflow_dynamic_tables.services.changing.registering.schedule_workflow", refreshed)
+    monkeypatch.setattr("airflow_dynamic_tables.services.changing.registration.schedule_workflow", refreshed)
     with pytest.raises(ConfigurationError, match="the scheduler says no"):
         register(workspace, table)
     assert version_bench.numbers() == [1, 2, 3]

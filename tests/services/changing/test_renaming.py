@@ -18,12 +18,12 @@ from airflow_dynamic_tables.exceptions import (
 )
 from airflow_dynamic_tables.ledger.sql import SqlLedger
 from airflow_dynamic_tables.services.catalogs.views import create_view
-from airflow_dynamic_tables.services.changing import holding
 from airflow_dynamic_tables.services.changing.dropping import drop
 from airflow_dynamic_tables.services.changing.renaming import rename, renamed
 from airflow_dynamic_tables.services.changing.suspending import suspend
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
+from airflow_dynamic_tables.services.stages import protocol
 from airflow_dynamic_tables.services.stages.leases import LEASE
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
 from tests.support.changed_tables import NamedTable, keeps_data_and_history
@@ -57,14 +57,14 @@ def test_what_a_kill_cut_short_is_finished(
 
     with monkeypatch.context() as patched:
         catalog = table.workspace.catalog("lake")
-        lifecycle = "airflow_dynamic_tables.services.tables.lifecycle"
+        lifecycle = "airflow_dynamic_tables.services.changing.renaming"
         if killed == "rename_table":
             patched.setattr(type(catalog), "rename_table", kill)
         elif killed == "ledger":
             patched.setattr(SqlLedger, "rename_table", kill)
         else:
             patched.setattr(f"{lifecycle}.{'move_folder' if killed == 'move_folder' else '_renamed'}", kill)
-        patched.setattr(holding, "give_up", lambda *_: None)
+        patched.setattr(protocol, "give_up", lambda *_: None)
         with pytest.raises(SystemExit):
             table.renamed("other")
     clock.time += 2 * LEASE
@@ -82,7 +82,7 @@ def test_a_suspended_table_stays_suspended(version_bench: VersionBench) -> None:
     version_bench.refresh(1)
     suspend(version_bench.workspace, NUMBERS, "on holiday")
     rename(version_bench.workspace, NUMBERS, OTHER)
-    assert "on holiday" in str(why_suspended(version_bench.workspace, OTHER))
+    assert "on holiday" in str(why_suspended(OTHER, find_entry(version_bench.workspace, OTHER)))
 
 
 def test_a_table_without_a_version_is_renamed(version_bench: VersionBench) -> None:

@@ -7,15 +7,16 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode
 from airflow_dynamic_tables.exceptions import TableNotFoundError
+from airflow_dynamic_tables.services.changing import registration
+from airflow_dynamic_tables.services.changing.registration import Registration, ensure
 from airflow_dynamic_tables.services.changing.suspending import job_state, resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import Skipped
 from airflow_dynamic_tables.services.refresh.running import begin
-from airflow_dynamic_tables.services.tables import lifecycle
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, create
 from tests.support.benches.versions import MARCH, NUMBERS, VersionBench
 
 
@@ -35,7 +36,7 @@ def test_a_suspended_table_is_not_refreshed_until_it_is_resumed(version_bench: V
 
 def test_a_table_that_was_suspended_before_its_first_refresh_still_waits_for_it(version_bench: VersionBench) -> None:
     workspace = version_bench.workspace
-    create(workspace, version_bench.definitions.tables[NUMBERS])
+    ensure(workspace, version_bench.definitions.tables[NUMBERS])
     suspend(workspace, NUMBERS)
     resume(workspace, NUMBERS)
     assert job_state(workspace, NUMBERS) is JobState.INITIALIZING
@@ -46,13 +47,13 @@ def test_a_changed_definition_takes_no_suspend_back_that_came_meanwhile(
 ) -> None:
     workspace = version_bench.workspace
     table = version_bench.definitions.tables[NUMBERS]
-    create(workspace, table, JobState.RUNNING)
+    ensure(workspace, table, Asked.FORCED_REFRESH)
 
     def suspended_between(*_: object) -> None:
         suspend(workspace, NUMBERS)
 
-    monkeypatch.setattr(lifecycle, "check_format", suspended_between)
-    assert create(workspace, replace(table, comment="new"), JobState.RUNNING) is Registration.ALTERED
+    monkeypatch.setattr(registration, "check_format", suspended_between)
+    assert ensure(workspace, replace(table, comment="new"), Asked.FORCED_REFRESH)[1] is Registration.ALTERED
     entry = workspace.catalog("lake").get_table(NUMBERS.path)
     assert (entry.comment, job_state(workspace, NUMBERS)) == ("new", JobState.SUSPENDED)
 
@@ -70,7 +71,7 @@ def test_the_reason_is_told_until_the_table_is_resumed(version_bench: VersionBen
     assert suspend(workspace, NUMBERS).reason == "the source moves", "who says nothing takes nothing back"
     assert "hunter2" not in suspend(workspace, NUMBERS, "no postgresql://ada:hunter2@db/sales").reason
     suspend(workspace, NUMBERS, "the source moves")
-    create(workspace, replace(version_bench.definitions.tables[NUMBERS], comment="new"))
+    ensure(workspace, replace(version_bench.definitions.tables[NUMBERS], comment="new"))
     skipped = begin(workspace, version_bench.request(NUMBERS, "t"))
     assert isinstance(skipped, Skipped)
     assert "is suspended (the source moves); resume it" in str(skipped.reason)

@@ -14,9 +14,9 @@ from airflow_dynamic_tables.core.identifiers import ObjectPath, TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import CatalogUnavailableError, SchemaEvolutionError
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.deployments.diffing import differences, no_longer_declared
 from airflow_dynamic_tables.services.deployments.values import Change, ColumnChange, Cost, Touched
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from tests.services.deployments.conftest import QUERY, VISITS, Bench
 
 TOTAL = TableIdentifier("lake", "web", "total")
@@ -30,7 +30,7 @@ def test_from_nothing_to_unchanged_and_no_longer_declared(bench: Bench) -> None:
     definitions = bench.declared()
     assert changes(bench, definitions) == {"visits": Change.NEW, "total": Change.NEW}
     for table in definitions.tables.values():
-        create(bench.workspace, table)
+        ensure(bench.workspace, table)
     assert changes(bench, definitions) == {"visits": Change.UNCHANGED, "total": Change.UNCHANGED}
     bench.fill(definitions)
     assert changes(bench, definitions) == {"visits": Change.UNCHANGED, "total": Change.UNCHANGED}, "rows are no change"
@@ -44,12 +44,12 @@ def test_from_nothing_to_unchanged_and_no_longer_declared(bench: Bench) -> None:
 def test_tables_that_nobody_declares_any_more(bench: Bench, tmp_path: Path) -> None:
     definitions = bench.declared()
     bench.fill(definitions)
-    create(bench.workspace, definitions.tables[TOTAL])
+    ensure(bench.workspace, definitions.tables[TOTAL])
     other = tmp_path / "other" / "web.sql"
     other.parent.mkdir()
     other.write_text("CREATE DYNAMIC TABLE lake.web.theirs FRESHNESS = INTERVAL '1' DAY AS SELECT 1 AS x")
     (theirs,) = load_definitions(other).tables.values()
-    create(bench.workspace, theirs)
+    ensure(bench.workspace, theirs)
     root = tmp_path / "web.yaml"
     assert no_longer_declared(bench.workspace, definitions, root) == [], "other definitions declare theirs"
     total = Definitions({TOTAL: definitions.tables[TOTAL]}, definitions.sources)
@@ -71,7 +71,7 @@ def test_an_older_copy_of_the_definitions_declares_nothing(bench: Bench, tmp_pat
     (earlier / "web.yaml").write_text("dynamic_tables: [{name: lake.web.gone, freshness: 1 day, query: SELECT 1 AS x}]")
     (now / "web.yaml").write_text("dynamic_tables: []")
     (gone,) = load_definitions(earlier).tables.values()
-    create(bench.workspace, gone)
+    ensure(bench.workspace, gone)
     assert no_longer_declared(bench.workspace, load_definitions(now), now) == [gone.identifier]
 
 
@@ -221,7 +221,7 @@ def test_a_table_that_others_altered_is_seen_when_it_is_named(bench: Bench) -> N
 def test_what_was_registered_waits_for_its_first_refresh(bench: Bench) -> None:
     bench.fill(bench.declared())
     other = bench.declared("SELECT ds, n, 2 * extra AS extra FROM lake.raw.log")
-    create(bench.workspace, other.tables[VISITS])
+    ensure(bench.workspace, other.tables[VISITS])
     assert bench.visits(other).change is Change.DATA
     bench.fill(other)
     assert bench.visits(other).change is Change.UNCHANGED
@@ -229,7 +229,7 @@ def test_what_was_registered_waits_for_its_first_refresh(bench: Bench) -> None:
 
 def test_an_entry_of_an_earlier_release(bench: Bench) -> None:
     definitions = bench.declared()
-    create(bench.workspace, definitions.tables[VISITS])
+    ensure(bench.workspace, definitions.tables[VISITS])
     catalog = bench.workspace.catalog("lake")
     entry = catalog.get_table(VISITS.path)
     assert isinstance(entry, CatalogDynamicTable)
@@ -263,7 +263,7 @@ def test_unchanged_tables_cost_no_call_each(bench: Bench, monkeypatch: pytest.Mo
     many = "\n".join(f"- {{name: t{number}, query: SELECT {number} AS x}}" for number in range(20))
     definitions = bench.declared(others=many)
     for table in definitions.tables.values():
-        create(bench.workspace, table)
+        ensure(bench.workspace, table)
 
     def look(_: SqlCatalog, path: ObjectPath, version: str | None = None) -> CatalogDynamicTable:
         raise AssertionError(f"{path} {version} was asked for by itself")

@@ -16,7 +16,7 @@ from airflow_dynamic_tables.exceptions import VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState, Stage, StageState
 from airflow_dynamic_tables.services.maintenance.expiring import expire
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.refresh.running import Steps, commit
+from airflow_dynamic_tables.services.refresh.running import commit
 from airflow_dynamic_tables.services.stages.processes import current_process
 from tests.support.benches.versions import NUMBERS, TOTAL, VersionBench
 from tests.support.pyarrow_job import write_numbers
@@ -61,7 +61,7 @@ def test_versions_that_a_running_refresh_reads_stay(version_bench: VersionBench)
     assert all(map(exists, read.files))
     assert exists(child.plan.plan_location)
     write_numbers(child.plan, (2,))
-    commit(version_bench.workspace, child, Steps())
+    commit(version_bench.workspace, child)
     assert version_bench.numbers(table=TOTAL) == [2]
     assert sweep(version_bench.workspace).expired == 2
     assert version_bench.kept() == [4, 5]
@@ -85,7 +85,7 @@ def test_a_commit_that_landed_unrecorded_is_found_however_old(version_bench: Ver
     version_bench.refresh(1)
     running = version_bench.begin(NUMBERS, "unrecorded")
     write_numbers(running.plan, (2,))
-    commit(version_bench.workspace, running, Steps())
+    commit(version_bench.workspace, running)
     for number in (3, 4, 5):
         version_bench.refresh(number)
     version_bench.ahead = LATER
@@ -133,7 +133,7 @@ def test_a_commit_that_lands_while_files_are_sorted_out_keeps_them(version_bench
     running = version_bench.begin(NUMBERS, "running")
     write_numbers(running.plan, (2,))
     version_bench.ahead = LATER
-    once_listed(lambda: commit(version_bench.workspace, running, Steps()))
+    once_listed(lambda: commit(version_bench.workspace, running))
     assert sweep(version_bench.workspace).failed == ()
     assert (version_bench.numbers(), version_bench.numbers(1)) == ([2], [1])
 

@@ -146,8 +146,8 @@ def test_a_commit_that_the_sweep_completes_is_told_of(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("airflow_dynamic_tables.services.refresh.running.trace", die)
-        patch.setattr("airflow_dynamic_tables.services.refresh.running.give_up", lambda *_, **__: None)
+        patch.setattr("airflow_dynamic_tables.services.stages.protocol.trace", die)
+        patch.setattr("airflow_dynamic_tables.services.stages.protocol.give_up", lambda *_, **__: None)
         with pytest.raises(Killed):
             refresh("killed")
     scheduler.over.add("killed")

@@ -24,12 +24,12 @@ from airflow_dynamic_tables.exceptions import (
     UpstreamError,
 )
 from airflow_dynamic_tables.services.catalogs.views import create_view
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.queries.views import inline_views
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -164,7 +164,7 @@ class TestViews:
 
     def test_a_table_that_reads_itself_through_a_view(self, workspace: Workspace, definitions: Definitions) -> None:
         create_view(workspace, BIG, "SELECT x FROM numbers")
-        create(workspace, definitions.tables[TOTAL])
+        ensure(workspace, definitions.tables[TOTAL])
         with pytest.raises(CatalogError, match=r"would read itself: lake\.sales\.big -> lake\.sales\.total -> lake\.sales\.big"):
             create_view(workspace, BIG, "SELECT x FROM total", replace=True)
         workspace.catalog("lake").alter_table(BIG.path, CatalogView("SELECT x FROM total", "SELECT x FROM total"))

@@ -27,6 +27,7 @@ from airflow_dynamic_tables.services.refresh.catching_up import fresh_then
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, what_is_missing
+from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -264,10 +265,11 @@ def test_a_long_catch_up_takes_several_commits_and_goes_on_after_a_failure(bench
 
 
 def test_a_table_that_went_back_since_a_refresh_began_makes_it_plan_again(bench: Bench) -> None:
-    current = bench.tick(at(21))
+    bench.tick(at(21))
     begun = bench.request(at(23), since=at(22))
+    registered = look_up(bench.workspace, begun.table.identifier)
     with pytest.raises(ConflictError, match="has gone back since then"):
-        fresh_then(bench.workspace, begun, current, PartitionSet.of([{"ds": "2024-03-01-22"}]), has_watermark=False)
+        fresh_then(bench.workspace, registered, begun, PartitionSet.of([{"ds": "2024-03-01-22"}]), has_watermark=False)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ def as_earlier_releases(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def refresh(time: datetime) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(planning, "fresh_then", lambda _workspace, request, *_, **__: request.schedule_time)
+            patched.setattr(planning, "fresh_then", lambda _workspace, _registered, request, *_, **__: request.schedule_time)
             bench.tick(time, catches_up=False)
         with Database(bench.workspace.settings.database_url).transaction() as connection:
             connection.execute(update(refreshes).values(unbroken=None))

@@ -26,6 +26,7 @@ from airflow_dynamic_tables.exceptions import CatalogUnavailableError
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
+from airflow_dynamic_tables.services.registered import look_up
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_days, write_numbers
 
@@ -115,7 +116,7 @@ class Bench:
     def look(self, table: TableIdentifier, wanted: PartitionSet = WHOLE_TABLE) -> Moved:
         """What a scheduled refresh would find."""
         request = self.request(table)
-        return what_moved(self.workspace, request, self.workspace.table(table, request.table.format), wanted)
+        return what_moved(self.workspace, request, look_up(self.workspace, table), wanted)
 
 
 @pytest.fixture(params=["parquet", "orc"])

@@ -37,9 +37,9 @@ from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
-from airflow_dynamic_tables.services.refresh.running import Steps, begin, commit, run
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending, waited_too_long
-from airflow_dynamic_tables.services.stages import settling
+from airflow_dynamic_tables.services.stages import protocol, settling
 from airflow_dynamic_tables.services.stages.leases import LEASE
 from airflow_dynamic_tables.services.tables.status import list_tables, sample, show_table
 from airflow_dynamic_tables.services.workspace import Workspace
@@ -224,7 +224,7 @@ def test_a_new_try_supersedes_the_old_one_whose_commit_is_refused(workspace: Wor
     assert stage_files(old.plan) == []
     write_numbers(old.plan, (666,))
     with pytest.raises(CommitRejectedError, match="Stage t1 is ABORTED"):
-        commit(workspace, old, refreshing.Steps())
+        commit(workspace, old)
     assert numbers(workspace) == [1, 2, 3]
     assert sweep(workspace).aborted == ()
     assert stage_files(old.plan) == [], "a sweep deletes what the zombie wrote"
@@ -271,8 +271,8 @@ def test_a_commit_that_landed_but_was_not_recorded_is_found(
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "tell_landed", lambda *_: False)
-        commit(workspace, begun, refreshing.Steps())
+        patch.setattr(protocol, "tell_landed", lambda *_: False)
+        commit(workspace, begun)
     stage = workspace.ledger.get_stage("t1")
     assert stage is not None
     assert stage.state is StageState.COMMITTING
@@ -311,7 +311,7 @@ def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
     begun = begin(workspace, request_)
     assert isinstance(begun, Attempt)
     write_numbers(begun.plan)
-    publish = begun.staged.commit
+    publish = begun.write.staged.commit
 
     def stopped(request: CommitRequest, before_publish: Callable[[], None]) -> Version:
         def asked_and_stopped() -> None:
@@ -323,9 +323,9 @@ def test_a_first_commit_that_is_stopped_and_given_up_can_land_no_more(
 
         return publish(request, asked_and_stopped)
 
-    monkeypatch.setattr(begun.staged, "commit", stopped)
+    monkeypatch.setattr(begun.write.staged, "commit", stopped)
     with pytest.raises((CommitRejectedError, StageRejectedError)):
-        commit(workspace, begun, Steps())
+        commit(workspace, begun)
     assert workspace.table(NUMBERS).current() is None
     version = run(workspace, replace(request_, token="t2"), write_numbers)
     assert isinstance(version, Version)

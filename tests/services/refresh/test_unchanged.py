@@ -24,14 +24,16 @@ from airflow_dynamic_tables.formats.small_files import DEFAULT_LIMITS
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.maintenance.compacting import compact
-from airflow_dynamic_tables.services.refresh import planning, running
+from airflow_dynamic_tables.services.refresh import planning
 from airflow_dynamic_tables.services.refresh.binding import bind_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.unchanged import Moved, what_moved
 from airflow_dynamic_tables.services.refresh.upstream import parents_of, pending
 from airflow_dynamic_tables.services.settings import Settings
+from airflow_dynamic_tables.services.stages import protocol
 from airflow_dynamic_tables.services.stages.leases import open_stage
+from airflow_dynamic_tables.services.tables.entries import registered_or_new
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import list_tables
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -107,7 +109,8 @@ class Bench:
         """What the refresh of the next day would find."""
         self.day += 1
         self.clock.time = max(self.clock.time, MARCH + self.day * DAY)
-        return what_moved(self.workspace, self.request(), self.workspace.table(NUMBERS), WHOLE_TABLE)
+        request = self.request()
+        return what_moved(self.workspace, request, registered_or_new(self.workspace, request.table), WHOLE_TABLE)
 
     def submit(self, plan: RefreshPlan) -> None:
         self.jobs.append(plan)
@@ -437,12 +440,12 @@ def test_what_was_compared_is_not_read_any_more_when_somebody_committed_since(
     made.write("b.csv")
 
     def after_another_refresh(*args: Any) -> None:
-        monkeypatch.setattr(running, "open_stage", open_stage)
+        monkeypatch.setattr(protocol, "open_stage", open_stage)
         made.write("c.csv")
         assert isinstance(run(made.workspace, replace(made.request(), is_scheduled=False), made.submit), Version)
         open_stage(*args)
 
-    monkeypatch.setattr(running, "open_stage", after_another_refresh)
+    monkeypatch.setattr(protocol, "open_stage", after_another_refresh)
     assert isinstance(made.next_day(), Version)
     assert len(looks) == 3
     assert all(any(file.endswith("c.csv") for file in plan.sources[0].files) for plan in made.jobs[1:])
@@ -471,7 +474,7 @@ def made_of(bench: Bench, *days: int) -> list[str]:
     wanted = PartitionSet.of([{"ds": f"2024-03-0{day}"} for day in days])
     bench.clock.time += DAY
     request = replace(bench.request(DAYS), schedule_time=bench.clock.time, updated=wanted)
-    moved = what_moved(bench.workspace, request, bench.workspace.table(DAYS), wanted)
+    moved = what_moved(bench.workspace, request, registered_or_new(bench.workspace, request.table), wanted)
     if moved.partitions.is_empty:
         return []
     by_hand = replace(request, partitions=moved.partitions, is_scheduled=False)

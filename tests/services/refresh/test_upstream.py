@@ -16,6 +16,7 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import UpstreamError
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.refresh.requests import Parent, RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import begin, run
@@ -28,7 +29,6 @@ from airflow_dynamic_tables.services.refresh.upstream import (
     waited_too_long,
     why_wait,
 )
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -166,7 +166,7 @@ def test_a_parent_without_a_schedule_has_to_keep_its_own_promise(tmp_path: Path)
 
 
 def test_a_suspended_parent_is_told_as_such(workspace: Workspace, definitions: Definitions) -> None:
-    create(workspace, definitions.tables[DAILY])
+    ensure(workspace, definitions.tables[DAILY])
     suspend(workspace, DAILY, "the source moves")
     waiting = look(workspace, definitions, DAILY)
     assert waiting is not None
@@ -176,7 +176,7 @@ def test_a_suspended_parent_is_told_as_such(workspace: Workspace, definitions: D
 
 
 def test_a_suspended_parent_is_not_waited_for(workspace: Workspace, definitions: Definitions) -> None:
-    create(workspace, definitions.tables[DAILY])
+    ensure(workspace, definitions.tables[DAILY])
     suspend(workspace, DAILY, "the source moves")
     request = request_of(definitions, NIGHTLY, "child", MARCH)
     parents = parents_of(request.table.upstream, definitions.tables)

@@ -23,7 +23,7 @@ from airflow_dynamic_tables.services.maintenance.recovering import recover
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
-from airflow_dynamic_tables.services.refresh.running import Steps, begin, commit, run
+from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.stages.landing import land, read_result
 from airflow_dynamic_tables.services.stages.leases import LEASE
@@ -94,7 +94,7 @@ class Shop:
     def swap(self, attempt: Attempt) -> None:
         """The commit of a refresh that dies right after it."""
         self.workspace.ledger.move_stage(attempt.stage.token, (StageState.OPEN,), StageState.COMMITTING)
-        land(attempt.staged, attempt.plan, read_result(attempt.plan), lambda: None)
+        land(attempt.write.staged, attempt.plan, read_result(attempt.plan), lambda: None)
 
     def stage(self, token: str) -> Stage:
         stage = self.workspace.ledger.get_stage(token)
@@ -183,7 +183,7 @@ def test_partitions_that_were_put_back_stand_in_the_history_and_are_refreshed(da
         assert isinstance(attempt, Attempt)
         write_days(attempt.plan, {DAY_BEFORE: [3]})
         alter()
-        commit(days.workspace, attempt, Steps())
+        commit(days.workspace, attempt)
     state, version, why = history(days)["undone"]
     assert (state, version) == (RefreshState.UNDONE, 2)
     assert str(why).startswith("Version 2 was undone by another engine, which altered partitions, so that ds=2024-03-01 lead to")

@@ -15,12 +15,11 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError
 from airflow_dynamic_tables.ledger.base import RefreshState, Stage, StageState
-from airflow_dynamic_tables.services.refresh import running as refreshing
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, commit, run
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.stages import leases, settling
+from airflow_dynamic_tables.services.stages import leases, protocol, settling
 from airflow_dynamic_tables.services.stages.landing import land, read_result
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace, utc_now
@@ -67,8 +66,8 @@ def test_a_commit_under_way_that_somebody_else_gave_up_already_is_not_deleted(
     """Read as OPEN; meanwhile its owner began to commit, and another sweeper moved it to FENCING."""
     read_before = stage_of(workspace)
     with monkeypatch.context() as patch:
-        patch.setattr(refreshing, "tell_landed", lambda *_: False)
-        commit(workspace, attempt, refreshing.Steps())
+        patch.setattr(protocol, "tell_landed", lambda *_: False)
+        commit(workspace, attempt)
     workspace.ledger.move_stage("t1", (StageState.COMMITTING,), StageState.FENCING)
     assert settling.settle(workspace, read_before, "abandoned") is StageState.COMMITTED
     assert [row["x"] for row in sample(workspace, request_.table.identifier, 10)] == [1, 2, 3]
@@ -84,7 +83,7 @@ def test_giving_up_what_lands_just_now_does_not_make_it_fail(
     def slow_look(token: str) -> Stage | None:
         found = look_up(token)
         if found is not None and found.state is StageState.OPEN:
-            commit(workspace, attempt, refreshing.Steps())
+            commit(workspace, attempt)
         return found
 
     monkeypatch.setattr(workspace.ledger, "get_stage", slow_look)
@@ -114,7 +113,7 @@ def test_who_lost_the_stage_before_it_was_recorded_leaves_no_trace(workspace: Wo
         settling.settle(workspace, stage, "superseded")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(refreshing, "open_stage", open_and_sleep)
+        patch.setattr(protocol, "open_stage", open_and_sleep)
         with pytest.raises(ConflictError, match="taken away from its owner"):
             begin(workspace, request_)
     assert workspace.ledger.list_refreshes() == []
@@ -134,7 +133,7 @@ def test_an_older_refresh_does_not_land_over_one_that_was_believed_dead(
 
     def write_while_the_other_wakes_up(plan: RefreshPlan) -> None:
         write_numbers(plan, (7, 8))
-        land(attempt.staged, attempt.plan, read_result(attempt.plan), lambda: None)
+        land(attempt.write.staged, attempt.plan, read_result(attempt.plan), lambda: None)
 
     skipped = run(workspace, older_of(request_), write_while_the_other_wakes_up)
     assert isinstance(skipped, Skipped)

@@ -18,11 +18,11 @@ from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import TableNotFoundError, UnsupportedError
+from airflow_dynamic_tables.services.changing.registration import Registration, adopt, ensure
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, adopt, create
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.jobs import refresh
 from tests.support.metastore import HiveMetastore
@@ -146,4 +146,4 @@ def test_what_does_not_fit_is_refused_and_left_alone(workspace: Workspace, plain
         adopt(workspace, definition(tmp_path, name="lake.sales.t"))
     plain_spark.sql("CREATE TABLE t (id int) PARTITIONED BY (ds string) STORED AS PARQUET")
     with pytest.raises(Exception, match="exists and is no dynamic table; adopt it"):
-        create(workspace, definition(tmp_path))
+        ensure(workspace, definition(tmp_path))

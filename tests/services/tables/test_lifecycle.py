@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.catalog.values import CatalogDynamicTable, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.schedule.freshness import Freshness
@@ -17,10 +18,11 @@ from airflow_dynamic_tables.definitions.cache import Cache
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Conventions, DynamicTable
 from airflow_dynamic_tables.definitions.normalised import restored
+from airflow_dynamic_tables.services.changing.registration import Registration, ensure
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest
 from airflow_dynamic_tables.services.refresh.running import run
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, create, why_suspended
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from tests.support.pyarrow_job import write_numbers
 
@@ -65,7 +67,7 @@ def test_the_catalog_gives_the_definition_back(workspace: Workspace, tmp_path: P
     table = numbers(
         tmp_path, ", spark: {conf: {a.b: 1}}, timezone: Europe/Berlin, columns: {x: one}, expectations: [{not_null: [x]}]"
     )
-    assert create(workspace, table) is Registration.CREATED
+    assert ensure(workspace, table)[1] is Registration.CREATED
     declaration = entry(workspace).definition
     assert declaration is not None
     assert restored(declaration) == replace(table, path=Path(), line=0, file="", text="")
@@ -85,40 +87,40 @@ def test_the_catalog_gives_the_definition_back(workspace: Workspace, tmp_path: P
     ],
 )
 def test_a_table_is_altered_when_its_definition_changed_and_only_then(workspace: Workspace, tmp_path: Path, more: str) -> None:
-    assert create(workspace, numbers(tmp_path)) is Registration.CREATED
-    assert create(workspace, numbers(tmp_path)) is Registration.UNCHANGED
-    assert create(workspace, numbers(tmp_path, more)) is Registration.ALTERED
-    assert create(workspace, numbers(tmp_path, more)) is Registration.UNCHANGED
+    assert ensure(workspace, numbers(tmp_path))[1] is Registration.CREATED
+    assert ensure(workspace, numbers(tmp_path))[1] is Registration.UNCHANGED
+    assert ensure(workspace, numbers(tmp_path, more))[1] is Registration.ALTERED
+    assert ensure(workspace, numbers(tmp_path, more))[1] is Registration.UNCHANGED
 
 
 def test_where_a_definition_stands_is_no_change(workspace: Workspace, tmp_path: Path) -> None:
     table = numbers(tmp_path)
-    create(workspace, table)
-    assert create(workspace, replace(table, path=tmp_path / "other.yaml", line=77)) is Registration.UNCHANGED
+    ensure(workspace, table)
+    assert ensure(workspace, replace(table, path=tmp_path / "other.yaml", line=77))[1] is Registration.UNCHANGED
 
 
 def test_an_entry_without_its_definition_is_altered_once(workspace: Workspace, tmp_path: Path) -> None:
     table = numbers(tmp_path)
-    create(workspace, table)
+    ensure(workspace, table)
     workspace.catalog("lake").alter_table(NUMBERS.path, replace(entry(workspace), definition=None))
-    assert create(workspace, table) is Registration.ALTERED
+    assert ensure(workspace, table)[1] is Registration.ALTERED
     assert entry(workspace).definition is not None
-    assert create(workspace, table) is Registration.UNCHANGED
+    assert ensure(workspace, table)[1] is Registration.UNCHANGED
 
 
 @pytest.mark.parametrize("more", ["", ", comment: New"])
-@pytest.mark.parametrize("asked", [JobState.INITIALIZING, JobState.RUNNING])
-def test_only_a_command_resumes(workspace: Workspace, tmp_path: Path, asked: JobState, more: str) -> None:
-    create(workspace, numbers(tmp_path), JobState.RUNNING)
-    assert why_suspended(workspace, NUMBERS) is None
+@pytest.mark.parametrize("asked", [Asked.REGISTER, Asked.REFRESH, Asked.FORCED_REFRESH])
+def test_only_a_command_resumes(workspace: Workspace, tmp_path: Path, asked: Asked, more: str) -> None:
+    ensure(workspace, numbers(tmp_path), Asked.FORCED_REFRESH)
+    assert why_suspended(NUMBERS, find_entry(workspace, NUMBERS)) is None
     put(workspace, JobState.SUSPENDED)
-    create(workspace, numbers(tmp_path, more), asked)
-    assert why_suspended(workspace, NUMBERS)
+    ensure(workspace, numbers(tmp_path, more), asked)
+    assert why_suspended(NUMBERS, find_entry(workspace, NUMBERS))
 
 
 def test_what_runs_is_not_initialized_again(workspace: Workspace, tmp_path: Path) -> None:
-    create(workspace, numbers(tmp_path), JobState.RUNNING)
-    assert create(workspace, numbers(tmp_path)) is Registration.UNCHANGED
+    ensure(workspace, numbers(tmp_path), Asked.FORCED_REFRESH)
+    assert ensure(workspace, numbers(tmp_path))[1] is Registration.UNCHANGED
     assert entry(workspace).refresh_handler.job_state is JobState.RUNNING
 
 
@@ -127,13 +129,14 @@ def test_another_threshold_switches_the_mode_and_is_told_once(
     workspace: Workspace, tmp_path: Path, state: JobState, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch, always = numbers(tmp_path), numbers(tmp_path, threshold=Freshness.parse("2 days"))
-    create(workspace, batch, state)
+    ensure(workspace, batch)
+    put(workspace, state)
     told: list[str] = []
     for table, before, now, why in (
         (always, "FULL", "CONTINUOUS", "freshness 1 day is below the threshold of 2 days"),
         (batch, "CONTINUOUS", "FULL", "freshness 1 day is not below the threshold of 30 minutes"),
     ):
-        assert [create(workspace, table) for _ in range(2)] == [Registration.ALTERED, Registration.UNCHANGED]
+        assert [ensure(workspace, table)[1] for _ in range(2)] == [Registration.ALTERED, Registration.UNCHANGED]
         told.append(f"lake.sales.numbers changes from {before} to {now}: {why}.")
         assert [message for message in caplog.messages if "changes from" in message] == told
         handler = entry(workspace).refresh_handler
@@ -148,6 +151,6 @@ def test_a_switch_keeps_rows_and_history(tmp_path: Path) -> None:
         lake_table = workspace.table(NUMBERS, batch.format)
         before = (lake_table.versions(), lake_table.sample(9), entry(workspace).location)
         for threshold in ("2 days", "30 minutes"):
-            create(workspace, numbers(tmp_path, threshold=Freshness.parse(threshold)))
+            ensure(workspace, numbers(tmp_path, threshold=Freshness.parse(threshold)))
             assert (lake_table.versions(), lake_table.sample(9), entry(workspace).location) == before
         assert [refresh.token for refresh in workspace.ledger.list_refreshes(NUMBERS)] == ["t1"]

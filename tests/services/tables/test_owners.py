@@ -15,11 +15,11 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
+from airflow_dynamic_tables.services.changing.registration import Registration, ensure
 from airflow_dynamic_tables.services.deployments.applying import Outcome, apply
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.settings import Settings
-from airflow_dynamic_tables.services.tables.lifecycle import Registration, create
 from airflow_dynamic_tables.services.tables.owners import deployed_by
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 
@@ -67,12 +67,12 @@ def test_of_two_that_register_it_at_once_the_second_one_is_told(opened: Open, tm
         """A catalog in which somebody is faster."""
 
         def create_table(self, *arguments: object, **options: object) -> None:
-            assert create(first, one) is Registration.CREATED
+            assert ensure(first, one)[1] is Registration.CREATED
             super().create_table(*arguments, **options)
 
     catalog.__class__ = Late
     with pytest.raises(ConfigurationError, match="is declared by two"):
-        create(second, other)
+        ensure(second, other)
     catalog.__class__ = Late.__base__
     assert owner(first) == str(tmp_path / "one" / "sales.yaml")
 
@@ -81,9 +81,9 @@ def test_of_two_installations_the_second_one_is_told(opened: Open, tmp_path: Pat
     mine, theirs = opened("mine"), opened("theirs")
     first = declared(tmp_path / "mine" / "a.yaml")
     second = declared(tmp_path / "theirs" / "b.yaml", "SELECT 2 AS x")
-    create(mine, first.tables[NUMBERS])
+    ensure(mine, first.tables[NUMBERS])
     with pytest.raises(ConfigurationError) as raised:
-        create(theirs, second.tables[NUMBERS])
+        ensure(theirs, second.tables[NUMBERS])
     for place in (tmp_path / "mine" / "a.yaml", tmp_path / "theirs" / "b.yaml"):
         assert str(place) in str(raised.value)
     assert f"dynamic-tables apply {NUMBERS} --take-over" in str(raised.value)
@@ -96,14 +96,14 @@ def test_of_two_installations_the_second_one_is_told(opened: Open, tmp_path: Pat
     assert apply(theirs, found, second.tables[NUMBERS], takes_over=True).outcome is Outcome.REGISTERED
     assert owner(theirs) == str(tmp_path / "theirs" / "b.yaml")
     with pytest.raises(ConfigurationError, match="is declared by two"):
-        create(mine, first.tables[NUMBERS])
+        ensure(mine, first.tables[NUMBERS])
 
 
 def test_the_same_declaration_is_told_and_stops_no_refresh(opened: Open, tmp_path: Path) -> None:
     mine, theirs = opened("mine"), opened("theirs")
     definitions = declared(tmp_path / "both" / "a.yaml")
-    create(mine, definitions.tables[NUMBERS])
-    assert create(theirs, definitions.tables[NUMBERS]) is Registration.UNCHANGED
+    ensure(mine, definitions.tables[NUMBERS])
+    assert ensure(theirs, definitions.tables[NUMBERS])[1] is Registration.UNCHANGED
     (found,) = differences(theirs, definitions)
     assert found.change is Change.UNCHANGED
     assert found.claimed is not None
@@ -115,22 +115,22 @@ def test_the_same_declaration_is_told_and_stops_no_refresh(opened: Open, tmp_pat
 
 def test_what_was_moved_is_the_same(opened: Open, tmp_path: Path) -> None:
     workspace = opened("mine")
-    create(workspace, declared(tmp_path / "old" / "a.yaml").tables[NUMBERS])
+    ensure(workspace, declared(tmp_path / "old" / "a.yaml").tables[NUMBERS])
     (tmp_path / "old").rename(tmp_path / "new")
     moved = load_definitions(tmp_path / "new")
     (found,) = differences(workspace, moved)
     assert (found.change, found.claimed) == (Change.UNCHANGED, None)
-    assert create(workspace, moved.tables[NUMBERS]) is Registration.UNCHANGED
+    assert ensure(workspace, moved.tables[NUMBERS])[1] is Registration.UNCHANGED
 
     (tmp_path / "new" / "a.yaml").unlink()
     renamed = declared(tmp_path / "new" / "b.yaml", "SELECT 2 AS x")
-    assert create(workspace, renamed.tables[NUMBERS]) is Registration.ALTERED
+    assert ensure(workspace, renamed.tables[NUMBERS])[1] is Registration.ALTERED
     assert owner(workspace) == str(tmp_path / "new" / "b.yaml")
 
 
 def test_another_folder_that_still_declares_it_is_told(opened: Open, tmp_path: Path) -> None:
     workspace = opened("mine")
-    create(workspace, declared(tmp_path / "one" / "a.yaml").tables[NUMBERS])
+    ensure(workspace, declared(tmp_path / "one" / "a.yaml").tables[NUMBERS])
     other = declared(tmp_path / "two" / "a.yaml", "SELECT 2 AS x")
     (found,) = differences(workspace, other)
     assert found.claimed is not None
@@ -158,10 +158,10 @@ def test_copies_of_a_folder_are_one_place(opened: Open, tmp_path: Path, caplog: 
 def test_one_that_nobody_marked_is_taken(opened: Open, tmp_path: Path) -> None:
     mine, theirs = opened("mine"), opened("theirs")
     definitions = declared(tmp_path / "mine" / "a.yaml")
-    create(mine, definitions.tables[NUMBERS])
+    ensure(mine, definitions.tables[NUMBERS])
     catalog = mine.catalog("lake")
     table = catalog.get_table(NUMBERS.path)
     assert isinstance(table, CatalogDynamicTable)
     catalog.alter_table(NUMBERS.path, replace(table, definition=None))
-    create(theirs, declared(tmp_path / "theirs" / "a.yaml", "SELECT 2 AS x").tables[NUMBERS])
+    ensure(theirs, declared(tmp_path / "theirs" / "a.yaml", "SELECT 2 AS x").tables[NUMBERS])
     assert owner(theirs) == str(tmp_path / "theirs" / "a.yaml")

@@ -11,7 +11,7 @@ import pytest
 from airflow_dynamic_tables.exceptions import ConflictError, TableNotFoundError, VersionNotFoundError
 from airflow_dynamic_tables.ledger.base import RefreshState, StageState
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
-from airflow_dynamic_tables.services.refresh.running import Steps, commit
+from airflow_dynamic_tables.services.refresh.running import commit
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.tables.status import show_table
 from tests.support.benches.versions import MARCH, NUMBERS, TOTAL, VersionBench
@@ -77,7 +77,7 @@ def test_a_running_refresh_is_not_disturbed(version_bench: VersionBench) -> None
     with pytest.raises(ConflictError, match="is being refreshed by running"):
         version_bench.rollback(1)
     write_numbers(running.plan, (3,))
-    commit(version_bench.workspace, running, Steps())
+    commit(version_bench.workspace, running)
     assert version_bench.rollback(1).number == 4
     assert version_bench.numbers() == [1]
 
@@ -89,12 +89,12 @@ from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rol
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 import airflow_dynamic_tables.formats.iceberg.stage as iceberg
-import airflow_dynamic_tables.services.tables.rollback as restoring
+from airflow_dynamic_tables.services.stages import protocol
 
 def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "landed":
-    restoring.tell_landed = die
+    protocol.tell_landed = die
 else:
     iceberg.IcebergStagedTable.restore = die
 with open_workspace(Settings(sys.argv[1], sys.argv[2])) as workspace:

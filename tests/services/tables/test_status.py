@@ -26,12 +26,12 @@ from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.formats import registry
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.progress import NewerParent, Reader, SourcePosition, positions_of, versions_read
 from airflow_dynamic_tables.services.tables.status import TableStatus, list_tables, overview, readers_of, show_table
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
@@ -221,7 +221,7 @@ def test_a_list_of_many_tables_asks_no_more_often_than_one_of_few(workspace: Wor
         for number in range(count):
             name = replace(NUMBERS, table=f"numbers_{number}")
             tables[name] = replace(definitions.tables[NUMBERS], identifier=name)
-            create(workspace, tables[name])
+            ensure(workspace, tables[name])
         refresh(workspace, Definitions(tables, definitions.sources), next(iter(tables)), MARCH + timedelta(days=count))
         statements.clear()
         listed = list_tables(workspace, tables)

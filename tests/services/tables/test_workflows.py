@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.clients.connections import Connections
 from airflow_dynamic_tables.exceptions import SchedulerUnavailableError, TableNotFoundError
 from airflow_dynamic_tables.services.changing.dropping import drop
 from airflow_dynamic_tables.services.changing.failing import note_failure
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.changing.suspending import job_state, resume, suspend
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from airflow_dynamic_tables.services.tables.workflows import schedule_workflow
 from airflow_dynamic_tables.services.workspace import Workspace
 from tests.support.benches.versions import NUMBERS, VersionBench
@@ -50,7 +51,7 @@ def test_the_dag_of_a_suspended_table_is_paused_until_it_is_resumed(
     version_bench: VersionBench, airflow: of_airflow.StandIn
 ) -> None:
     workspace = _reaching(version_bench, airflow.connections)
-    create(workspace, version_bench.definitions.tables[NUMBERS])
+    ensure(workspace, version_bench.definitions.tables[NUMBERS])
     assert suspend(workspace, NUMBERS).workflow == f"The DAG {DAG} is paused."
     assert airflow.paused[DAG]
     assert resume(workspace, NUMBERS).workflow == f"The DAG {DAG} is unpaused."
@@ -70,7 +71,7 @@ def test_where_airflow_is_out_of_reach_the_state_is_kept_and_it_is_said(
     version_bench: VersionBench, airflow: of_airflow.StandIn
 ) -> None:
     unknown = _reaching(version_bench, version_bench.workspace.settings.connections)
-    create(unknown, version_bench.definitions.tables[NUMBERS])
+    ensure(unknown, version_bench.definitions.tables[NUMBERS])
     said = suspend(unknown, NUMBERS).workflow
     assert said.startswith(f"The table is suspended. Its workflow {DAG} in airflow is not, because: Airflow connection ")
     assert "'dynamic_tables_airflow' is not set" in said
@@ -89,12 +90,12 @@ def test_where_airflow_is_out_of_reach_the_state_is_kept_and_it_is_said(
 def test_another_scheduler_has_the_table_refreshed(version_bench: VersionBench, dolphin: of_dolphin.StandIn) -> None:
     workspace = _reaching(version_bench, dolphin.connections)
     table = replace(version_bench.definitions.tables[NUMBERS], scheduler="dolphinscheduler")
-    create(workspace, table)
+    ensure(workspace, table)
     assert f"DolphinScheduler runs the workflow {DAG}" in schedule_workflow(workspace, table)
     handler = _handler(workspace)
     assert (handler["schedulerType"], handler["workflowCode"]) == ("dolphinscheduler", str(*dolphin.workflows))
     # A refresh registers its table, too, and a suspended one keeps its handler.
-    create(workspace, replace(table, comment="new"), JobState.RUNNING)
+    ensure(workspace, replace(table, comment="new"), Asked.FORCED_REFRESH)
     assert "is offline" in suspend(workspace, NUMBERS, "on holiday").workflow
     assert _handler(workspace) == {**handler, "suspendedBecause": "on holiday"}
     assert schedule_workflow(workspace, table) == "", "a suspended table waits until it is resumed"
@@ -108,10 +109,10 @@ def test_what_changed_while_it_was_suspended_holds_when_it_is_resumed(
 ) -> None:
     workspace = _reaching(version_bench, dolphin.connections)
     table = replace(version_bench.definitions.tables[NUMBERS], scheduler="dolphinscheduler")
-    create(workspace, table)
+    ensure(workspace, table)
     schedule_workflow(workspace, table)
     suspend(workspace, NUMBERS)
-    create(workspace, replace(table, cron="30 6 * * *"))
+    ensure(workspace, replace(table, cron="30 6 * * *"))
     dolphin.workflows.clear()
     dolphin.schedules.clear()
     resume(workspace, NUMBERS)
@@ -127,9 +128,9 @@ def test_a_table_that_goes_back_to_airflow_leaves_no_workflow_behind(
     workspace = _reaching(version_bench, dolphin.connections)
     table = version_bench.definitions.tables[NUMBERS]
     elsewhere = replace(table, scheduler="dolphinscheduler")
-    create(workspace, elsewhere)
+    ensure(workspace, elsewhere)
     schedule_workflow(workspace, elsewhere)
-    create(workspace, table)  # a refresh in Airflow, before somebody applies the definitions
+    ensure(workspace, table)  # a refresh in Airflow, before somebody applies the definitions
     assert _handler(workspace)["schedulerType"] == "dolphinscheduler"
     assert schedule_workflow(workspace, table) == ""
     assert dolphin.workflows == {}
@@ -140,7 +141,7 @@ def test_a_table_of_another_name_leaves_no_workflow_behind(version_bench: Versio
     workspace = _reaching(version_bench, dolphin.connections)
     table = replace(version_bench.definitions.tables[NUMBERS], scheduler="dolphinscheduler")
     for prefix in ("old_", "new_"):
-        create(workspace, replace(table, dag_id_prefix=prefix))
+        ensure(workspace, replace(table, dag_id_prefix=prefix))
         schedule_workflow(workspace, replace(table, dag_id_prefix=prefix))
     [workflow] = dolphin.workflows.values()
     assert workflow["name"] == f"new_{DAG}"
@@ -149,7 +150,7 @@ def test_a_table_of_another_name_leaves_no_workflow_behind(version_bench: Versio
 def test_a_table_is_dropped_with_its_workflow_or_not_at_all(version_bench: VersionBench, dolphin: of_dolphin.StandIn) -> None:
     workspace = _reaching(version_bench, dolphin.connections)
     table = replace(version_bench.definitions.tables[NUMBERS], scheduler="dolphinscheduler")
-    create(workspace, table)
+    ensure(workspace, table)
     schedule_workflow(workspace, table)
     down = _reaching(version_bench, lambda name: replace(dolphin.connections(name), host="http://127.0.0.1:9"))
     with pytest.raises(SchedulerUnavailableError):

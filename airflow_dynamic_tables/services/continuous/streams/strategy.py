@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
-from airflow_dynamic_tables.catalog.values import JobState
+from airflow_dynamic_tables.catalog.states import Asked
 from airflow_dynamic_tables.clients.files import exists
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.actions import ReasonCode
@@ -22,7 +22,8 @@ from airflow_dynamic_tables.core.streaming.streams import Ask, StreamSettings
 from airflow_dynamic_tables.core.tables.formats import endless_format
 from airflow_dynamic_tables.core.tables.versions import StreamPosition
 from airflow_dynamic_tables.exceptions import CommitRejectedError, ConflictError, OvertakenError, UnsupportedError
-from airflow_dynamic_tables.formats.base import LakeTable, LoadedTable
+from airflow_dynamic_tables.formats.base import LoadedTable
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.continuous.base import TurnOutcome, Work
 from airflow_dynamic_tables.services.continuous.streams.feeds import FeedPlace, StreamFeeds, TableFeeds
 from airflow_dynamic_tables.services.continuous.streams.jobs import PATIENCE, StreamJob, wait_until
@@ -31,8 +32,6 @@ from airflow_dynamic_tables.services.continuous.streams.plans import recipe_of, 
 from airflow_dynamic_tables.services.continuous.streams.sources import look_of
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, StreamBatch
 from airflow_dynamic_tables.services.refresh.running import run
-from airflow_dynamic_tables.services.tables.lifecycle import create
-from airflow_dynamic_tables.services.workspace import Workspace
 
 _LONGEST_TURN = 10.0
 """Seconds for which a turn waits for a batch: between two turns the loop looks whether it shall go on."""
@@ -89,7 +88,7 @@ class Streaming:
         """Start the job of the stream that goes on, or of a new one."""
         work = self.work
         plan = stream_plan(work.workspace, work.table, work.sources)
-        table = _made(work.workspace, work)
+        table = _made(work)
         folder = table.folder()
         if folder is None:
             raise CommitRejectedError(f"{work.table.identifier} was dropped just now.")
@@ -149,7 +148,7 @@ class Streaming:
         trace(Step.ASKED, self._stream.name)
         what = f"batch {asked.batch} of stream {self._stream.name}"
         position = StreamPosition(self._stream.name, asked.batch, asked.offsets)
-        now = self._table().position()
+        now = self.work.workspace.table(self.work.table.identifier, self.work.table.format).position()
         if now == position:
             job.say(batch=asked.batch, plan=None, is_done=True)
             return TurnOutcome(reason=f"the table has {what} already", more=True)
@@ -224,9 +223,6 @@ class Streaming:
         self._end(at_once=True)
         return TurnOutcome(reason=why, more=True)
 
-    def _table(self) -> LakeTable:
-        return self.work.workspace.table(self.work.table.identifier, self.work.table.format, self.work.table.atomicity)
-
     def _end(self, *, at_once: bool = False) -> None:
         if self._job is not None:
             job = self._job
@@ -234,10 +230,10 @@ class Streaming:
             job.end(at_once=at_once)
 
 
-def _made(workspace: Workspace, work: Work) -> LoadedTable:
+def _made(work: Work) -> LoadedTable:
     """The table, which is made when there is none, so that it has a folder."""
-    create(workspace, work.table, JobState.RUNNING)
-    table = workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
+    ensure(work.workspace, work.table, Asked.FORCED_REFRESH)
+    table = work.workspace.table(work.table.identifier, work.table.format, work.table.atomicity)
     table.stage("stream").begin()
     return table.load()
 

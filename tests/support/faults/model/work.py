@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,12 +19,14 @@ from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.loader import load_definitions
 from airflow_dynamic_tables.definitions.model import DynamicTable
+from airflow_dynamic_tables.exceptions import QuarantinedError
 from airflow_dynamic_tables.formats.hive import stage
 from airflow_dynamic_tables.services.maintenance import sweeping
 from airflow_dynamic_tables.services.refresh.planning import Attempt
 from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped
 from airflow_dynamic_tables.services.refresh.running import begin, run
 from airflow_dynamic_tables.services.stages import quarantine
+from airflow_dynamic_tables.services.stages.protocol import finishing
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
 from airflow_dynamic_tables.services.workspace import Workspace, utc_now
 from tests.support.faults.model.state import Change
@@ -148,7 +150,8 @@ def _hold(workspace: Workspace, place: Place, work: Work) -> Skipped | Outcome:
     if not isinstance(begun, Attempt):
         return begun
     _job(begun.plan, work)
-    quarantine.quarantine(workspace, work.change.token, "somebody shall look at it", {})
+    with suppress(QuarantinedError), finishing(begun.write):
+        raise QuarantinedError("somebody shall look at it")
     return Outcome("held")
 
 
