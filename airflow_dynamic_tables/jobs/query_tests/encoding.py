@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - pyspark's own habit
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_dynamic_tables.core.identifiers import quote
 from airflow_dynamic_tables.core.query_tests.plan import MOST_ROWS, ReturnedRows
-from airflow_dynamic_tables.core.tables import schema
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.jobs.column_types import ddl
 
 _WITH_NULLS = {"ignoreNullFields": "false"}
@@ -37,14 +38,14 @@ def returned_rows(frame: DataFrame) -> ReturnedRows:
 
 def _encoded_rows(frame: DataFrame, limit: int) -> ReturnedRows:
     fields = frame.schema.fields
-    columns = tuple(schema.Column(field.name, ddl(field.dataType), field.nullable) for field in fields)
+    columns = tuple(Column(field.name, ddl(field.dataType), field.nullable) for field in fields)
     values = [_encoded(F.col(quote(field.name)), field.dataType).alias(str(at)) for at, field in enumerate(fields)]
     encoded = frame.select(F.to_json(F.struct(*values), _WITH_NULLS)).limit(limit).collect()
     rows = (list(json.loads(row[0]).values()) for row in encoded)
     return ReturnedRows(columns, tuple(json.dumps(row, ensure_ascii=False) for row in rows))
 
 
-def _encoded(value: Column, kind: T.DataType) -> Column:
+def _encoded(value: SparkColumn, kind: T.DataType) -> SparkColumn:
     """A value as texts: in arrays; in structs, by the number of the field; a map is an array of structs of two."""
     if isinstance(kind, T.ArrayType):
         element = kind.elementType
