@@ -76,7 +76,7 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
         if to_purge is not None:
             log.info("%s is dropped, and then %s with everything in it.", identifier, to_purge)  # a kill may leave some of it
         _forget(workspace, look_up(workspace, identifier))
-        deleted = purging.purge(to_purge) if to_purge is not None else Deleted()
+        deleted = purging.purge_folder(to_purge) if to_purge is not None else Deleted()
     if purge:
         return Dropped(identifier, None, is_still_read=False, purged=deleted)
     return Dropped(identifier, folder, is_still_read=registered.reload().layout() is not None)

@@ -37,7 +37,7 @@ def folder_to_purge(workspace: Workspace, registered: RegisteredTable) -> str | 
     return folder
 
 
-def purge(folder: str) -> Deleted:
+def purge_folder(folder: str) -> Deleted:
     """Delete a folder that :func:`folder_to_purge` gave, when no table leads to it any more.
 
     :return: how many files, and their bytes.
