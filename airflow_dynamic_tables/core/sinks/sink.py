@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BATCH_SIZE = 10_000
+DEFAULT_BATCH_SIZE = 10_000
 """Rows that go over the wire at once when nobody says otherwise."""
 
-WRITERS = 4
+DEFAULT_WRITERS = 4
 """Connections that write at the same time when nobody says otherwise."""
 
 
@@ -31,5 +31,5 @@ class Sink:
     table: str
     user: str | None = None
     password_variable: str | None = None
-    batch_size: int = BATCH_SIZE
-    writers: int = WRITERS
+    batch_size: int = DEFAULT_BATCH_SIZE
+    writers: int = DEFAULT_WRITERS
