@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-from airflow_dynamic_tables.services.tables.lifecycle import create
 from measure import check, interleave
 from sqlalchemy import insert, select
 
@@ -26,6 +25,7 @@ from airflow_dynamic_tables.clients.database.tables import refreshes
 from airflow_dynamic_tables.core.refresh.actions import RefreshAction
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
+from airflow_dynamic_tables.services.changing.registration import ensure
 from airflow_dynamic_tables.services.project import open_project
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
@@ -64,7 +64,7 @@ def _fill(home: Path, count: int) -> None:
     now = datetime.now(UTC)
     with open_workspace(settings) as workspace:
         for table in tables:
-            create(workspace, table)
+            ensure(workspace, table)
         workspace.ledger.record(_refresh(tables[0], now))
     with closing(Database(settings.database_url)) as database, database.transaction() as connection:
         (first,) = connection.execute(select(refreshes)).mappings()

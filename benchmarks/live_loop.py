@@ -13,8 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from airflow_dynamic_tables.services.tables.lifecycle import why_suspended
-
 from airflow_dynamic_tables.core.schedule.continuous import ContinuousSettings
 from airflow_dynamic_tables.dags_support.declared import load_workflow
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner
@@ -24,6 +22,7 @@ from airflow_dynamic_tables.services.continuous.loop import Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
 from airflow_dynamic_tables.services.refresh.binding import job_environment
+from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.settings import embedded_settings
 from airflow_dynamic_tables.services.workspace import open_workspace
 
@@ -54,7 +53,9 @@ def run(definitions: Path, dag_id: str) -> None:
 
         def halt() -> Halt | None:
             has_news()
-            return watch.halt() or (Halt("it is suspended") if why_suspended(workspace, table.identifier) else None)
+            return watch.halt() or (
+                Halt("it is suspended") if why_suspended(table.identifier, find_entry(workspace, table.identifier)) else None
+            )
 
         strategy = strategy_of(work)
         loop = Loop(
