@@ -24,7 +24,16 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.suite import is_of_its_contract, mark_needs, missing_service, rank, scope_of, seconds_by_folder
+from tests.support.suite import (
+    is_of_its_contract,
+    mark_needs,
+    missing_service,
+    order_for_workers,
+    record_seconds,
+    scope_of,
+    seconds_by_folder,
+    select_part,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,19 +58,32 @@ settings.load_profile("repeatable")
 _FAULTS = FaultReport()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the suite."""
+    group = parser.getgroup("suite")
+    group.addoption("--part", help="the tests of a part: base, quick, commit, or the number of a part of the large ones")
+    group.addoption(
+        "--record-seconds", action="store_true", help="record the seconds of what runs, by which workers are balanced"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what an implementation lacks, and mark every test with what it needs to run.
+    """Leave out what an implementation lacks, mark every test with what it needs to run, and select a part.
 
     In a worker of pytest-xdist, put what takes longest first.
     """
-    if others := [item for item in items if not is_of_its_contract(item)]:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if is_of_its_contract(item)]
-    for item in items:
+    chosen = [item for item in items if is_of_its_contract(item)]
+    for item in chosen:
         mark_needs(item)
+    if part := config.option.part:
+        chosen = select_part(chosen, part)
+    if len(chosen) < len(items):
+        others = set(items).difference(chosen)
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = chosen
     if hasattr(config, "workerinput"):
-        items.sort(key=rank)
+        order_for_workers(items)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -89,11 +111,14 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - pyt
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what the tests of faults did and saw, and, when asked for durations, where the time went."""
+    """Print what the tests of faults did and saw, and, when asked for durations, where the time went; record the seconds."""
     sections = {"faults": _FAULTS.lines()}
+    seen = itertools.chain.from_iterable(terminalreporter.stats.values())
+    reports = [report for report in seen if isinstance(report, pytest.TestReport)]
     if config.option.durations is not None:
-        seen = itertools.chain.from_iterable(terminalreporter.stats.values())
-        sections["seconds by folder"] = seconds_by_folder(report for report in seen if isinstance(report, pytest.TestReport))
+        sections["seconds by folder"] = seconds_by_folder(reports)
+    if config.option.record_seconds:
+        record_seconds(reports)
     for title, lines in sections.items():
         if lines:
             terminalreporter.section(title)
