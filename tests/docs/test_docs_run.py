@@ -161,6 +161,7 @@ def environment(tmp_path: Path, warm_programs: dict[str, str], parsed: None) -> 
 def _marks(page: Path) -> list[pytest.MarkDecorator]:
     return [
         *([pytest.mark.spark] if _needs_spark(page) else []),
+        *([pytest.mark.metastore] if _needs_metastore(page) else []),
         *([pytest.mark.postgres] if _needs_postgres(page) else []),
     ]
 
