@@ -136,7 +136,7 @@ def order_for_workers(items: list[pytest.Item]) -> None:
     for item in items:
         unit = _unit(item)
         if server := _server(item):
-            item._nodeid = f"{item.nodeid}@{server}"  # as pytest-xdist does for --dist loadgroup
+            item._nodeid = f"{item.nodeid}@{server}"  # type: ignore[attr-defined]  # as pytest-xdist does for --dist loadgroup
         seconds[scope_of(item.nodeid)] += recorded.get(unit, UNKNOWN_SECONDS)
     items.sort(key=lambda item: (-seconds[scope_of(item.nodeid)], scope_of(item.nodeid)))
 
