@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -30,7 +31,6 @@ from tests.support.suite import (
     missing_service,
     order_for_workers,
     record_seconds,
-    scope_of,
     seconds_by_folder,
     select_part,
 )
@@ -46,7 +46,7 @@ os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Else a run would leave thousands of analysed definitions in the cache of whoever runs it, and read what earlier runs left.
 os.environ["DYNAMIC_TABLES_CACHE"] = f"{_AIRFLOW_HOME}/definitions-cache"
-
+_SCOPES = Path(_AIRFLOW_HOME, "scopes.json")
 
 wait_for_no_disk()
 
@@ -83,18 +83,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(others))
         items[:] = chosen
     if hasattr(config, "workerinput"):
-        order_for_workers(items)
+        order_for_workers(items, Path(config.workerinput["scopes"]))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to write the scopes of the tests."""
+    node.workerinput["scopes"] = str(_SCOPES)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers files, and groups of files that share servers, in the order that the workers found."""
+    """Give workers files, and all tests of a server, in the order that the workers found."""
     from xdist.scheduler import LoadScopeScheduling  # only who asks for workers needs it
 
     config.option.loadscopereorder = False
     scheduler: Any = LoadScopeScheduling(config, log)
-    scheduler._split_scope = scope_of
+    scheduler._split_scope = lambda nodeid: _scopes()[nodeid]
     return scheduler
+
+
+@functools.cache
+def _scopes() -> dict[str, str]:
+    """Read what the workers wrote: all have collected when the first scope is asked for."""
+    scopes: dict[str, str] = json.loads(_SCOPES.read_text())
+    return scopes
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

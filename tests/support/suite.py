@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -63,6 +63,7 @@ def mark_needs(item: pytest.Item) -> None:
         server = "metastore-on-postgres" if item.get_closest_marker("postgres") else "metastore"
     if server:
         item.add_marker(pytest.mark.server(server))
+    item.user_properties.append(("unit", unit_of(item)))
 
 
 def lacking(item: pytest.Item) -> set[str]:
@@ -75,13 +76,14 @@ def is_of_its_contract(item: pytest.Item) -> bool:
     return lacking(item).isdisjoint(what for mark in item.iter_markers("needs") for what in mark.args)
 
 
-def unit_of(nodeid: str, server: str, is_large: bool) -> str:
-    """Tests that are measured, and moved between workers and parts, together: those of a file that use the same server."""
-    return f"{nodeid.partition('::')[0]}{f'@{server}' if server else ''}{' large' if is_large else ''}"
+def unit_of(item: pytest.Item) -> str:
+    """Return the name of what is measured, and moved between workers and parts, together: a file's tests that use one server."""
+    server = _server(item)
+    return f"{_file(item)}{f'@{server}' if server else ''}{' large' if _is_large(item) else ''}"
 
 
-def _unit(item: pytest.Item) -> str:
-    return unit_of(item.nodeid, _server(item), _is_large(item))
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _server(item: pytest.Item) -> str:
@@ -104,44 +106,36 @@ def record_seconds(reports: Iterable[pytest.TestReport]) -> None:
     seconds: dict[str, float] = defaultdict(float)
     tests: dict[str, set[str]] = defaultdict(set)
     for report in reports:
-        nodeid, _, server = split_server(report.nodeid)
-        unit = unit_of(nodeid, server, "large" in report.keywords)
+        unit = str(dict(report.user_properties)["unit"])
         seconds[unit] += report.duration
-        tests[unit].add(nodeid)
+        tests[unit].add(report.nodeid)
     recorded = recorded_seconds() | {unit: round(seconds[unit] / len(tests[unit]), 3) for unit in seconds}
     root = RECORDED.parents[2]
     kept = {unit: recorded[unit] for unit in sorted(recorded) if (root / re.split("[@ ]", unit)[0]).exists()}
     RECORDED.write_text(json.dumps(kept, indent=0) + "\n")
 
 
-def split_server(nodeid: str) -> tuple[str, str, str]:
-    """Split the server off that :func:`order_for_workers` wrote behind a node id, as ``str.rpartition`` does."""
-    test, at, server = nodeid.rpartition("@")
-    return (test, at, server) if server in SERVERS.values() else (nodeid, "", "")
-
-
-def scope_of(nodeid: str) -> str:
+def scope_of(item: pytest.Item) -> str:
     """Return what runs in one worker: the tests of a server, or a file without those."""
-    test, _, server = split_server(nodeid)
-    return server or test.partition("::")[0]
+    return _server(item) or _file(item)
 
 
-def order_for_workers(items: list[pytest.Item]) -> None:
-    """Put the scope that takes longest first, so that no worker waits at the end, and name the servers in the node ids.
+def order_for_workers(items: list[pytest.Item], scopes: Path) -> None:
+    """Put the scope that takes longest first, so that no worker waits at the end, and write down the scopes.
 
-    Only the node ids reach the process that gives the tests to workers.
+    :param scopes: where the process that gives the tests to workers, and that has only their node ids, reads their scopes.
     """
     recorded = recorded_seconds()
     seconds: dict[str, float] = defaultdict(float)
     for item in items:
-        unit = _unit(item)
-        if server := _server(item):
-            item._nodeid = f"{item.nodeid}@{server}"  # type: ignore[attr-defined]  # as pytest-xdist does for --dist loadgroup
-        seconds[scope_of(item.nodeid)] += recorded.get(unit, UNKNOWN_SECONDS)
-    items.sort(key=lambda item: (-seconds[scope_of(item.nodeid)], scope_of(item.nodeid)))
+        seconds[scope_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    items.sort(key=lambda item: (-seconds[scope_of(item)], scope_of(item)))
+    written = scopes.with_name(f"{scopes.name}-{os.getpid()}")
+    written.write_text(json.dumps({item.nodeid: scope_of(item) for item in items}))
+    written.replace(scopes)  # every worker writes the same
 
 
-def select_part(items: list[pytest.Item], part: str) -> list[pytest.Item]:
+def select_part(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
     """Return the tests of a part.
 
     :param part: ``base`` are the tests that are not large; ``quick`` are those of them that are fast and need no server;
@@ -157,7 +151,7 @@ def select_part(items: list[pytest.Item], part: str) -> list[pytest.Item]:
     large = _parts(items)
     number = _part_of_commit() if part == "commit" else numbers.get(part, 0)
     with_base = part in ("base", "commit")
-    return [item for item in items if (large[_unit(item)] == number if _is_large(item) else with_base)]
+    return [item for item in items if (large[unit_of(item)] == number if _is_large(item) else with_base)]
 
 
 def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
@@ -165,16 +159,16 @@ def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
         return False
     if any(item.get_closest_marker(mark) for mark in ("spark", "metastore", "postgres", "system", "long")):
         return False
-    return recorded.get(_unit(item), UNKNOWN_SECONDS) <= QUICK_SECONDS
+    return recorded.get(unit_of(item), UNKNOWN_SECONDS) <= QUICK_SECONDS
 
 
-def _parts(items: list[pytest.Item]) -> dict[str, int]:
+def _parts(items: Sequence[pytest.Item]) -> dict[str, int]:
     """Divide the units of large tests into parts that take equally long."""
     recorded = recorded_seconds()
     seconds: dict[str, float] = defaultdict(float)
     for item in items:
         if _is_large(item):
-            seconds[_unit(item)] += recorded.get(_unit(item), UNKNOWN_SECONDS)
+            seconds[unit_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
     parts, taken = {}, [0.0] * LARGE_PARTS
     for unit in sorted(seconds, key=lambda unit: (-seconds[unit], unit)):
         lightest = taken.index(min(taken))
