@@ -7,14 +7,17 @@ NUMBER ?= 300000
 SEED ?= 1000000
 # What waits runs beside what computes: two workers are right for two cores and for four.
 PYTEST := $(BIN)/python -m pytest -n 2 --durations 10
-# Every server that tests start, and every real Airflow or Spark, has a mark (see docs/development.md).
-WITHOUT_SERVERS := not (spark or metastore or postgres or system or long)
+# Of make test-all: which parts, one after the other. Each ends within an hour.
+PART ?= base 1 2 3 4 5 6
+CHECK := $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+# Run commands, and print how long they took.
+timed = @start=$$(date +%s); $(1); code=$$?; echo "make $@: $$(($$(date +%s) - start)) seconds"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test quick check faults fuzz bench setup
+.PHONY: help demo airflow test test-all quick check faults fuzz bench setup
 
 help:  ## what can be made
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | while IFS='	' read -r name text; do printf 'make %-8s %s\n' "$$name" "$$text"; done
 
 demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> tables; also CATALOG=hive
 	@$(BIN)/python scripts/demo.py $(CATALOG)
@@ -22,17 +25,17 @@ demo: setup  ## run the main job on TPC-H data: definitions -> DAGs -> Spark -> 
 airflow: setup  ## start Airflow with the demo's DAGs; Ctrl-C stops it
 	@$(BIN)/python scripts/run_airflow.py
 
-test: check  ## everything that must be green, about half an hour
-	$(PYTEST)
+test: setup  ## what every commit must pass, about 20 minutes: check, the base set, and a part of the large set in turn
+	$(call timed,$(CHECK) && $(PYTEST) --part commit)
 
-quick: check  ## for use while writing: check, and the tests without Spark and servers, less than 2 minutes
-	$(PYTEST) -m '$(WITHOUT_SERVERS)' --ignore tests/faults
+test-all: setup  ## the base set and every part of the large set, one after the other; PART=3 runs one
+	$(call timed,(for part in $(PART); do $(PYTEST) --part $$part || exit 1; done))
+
+quick: setup  ## for use while writing: check, and the fast tests without Spark and servers, less than 2 minutes
+	$(call timed,$(CHECK) && $(PYTEST) --part quick)
 
 check: setup  ## format, lint, types, contracts between the packages
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(CHECK)
 
 faults: setup  ## the tests of faults in their long form, hours
 	$(BIN)/python -m pytest -m 'long or not long' --timeout 7200 tests/faults tests/system/test_airflow_faults.py

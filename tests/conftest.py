@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -24,7 +25,15 @@ from tests.support.faults.report import FaultReport
 from tests.support.metastore import HiveMetastore, running_metastore
 from tests.support.postgres import DRIVER, PostgresServer, postgres_binaries, running_postgres
 from tests.support.spark import PlainSpark, running_plain_spark
-from tests.support.suite import is_of_its_contract, mark_needs, missing_service, rank, scope_of, seconds_by_folder
+from tests.support.suite import (
+    is_of_its_contract,
+    mark_needs,
+    missing_service,
+    order_for_workers,
+    record_seconds,
+    seconds_by_folder,
+    select_part,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +46,7 @@ os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 # Else a run would leave thousands of analysed definitions in the cache of whoever runs it, and read what earlier runs left.
 os.environ["DYNAMIC_TABLES_CACHE"] = f"{_AIRFLOW_HOME}/definitions-cache"
-
+_SCOPES = Path(_AIRFLOW_HOME, "scopes.json")
 
 wait_for_no_disk()
 
@@ -49,30 +58,56 @@ settings.load_profile("repeatable")
 _FAULTS = FaultReport()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the suite."""
+    group = parser.getgroup("suite")
+    group.addoption("--part", help="the tests of a part: base, quick, commit, or the number of a part of the large ones")
+    group.addoption(
+        "--record-seconds", action="store_true", help="record the seconds of what runs, by which workers are balanced"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what an implementation lacks, and mark every test with what it needs to run.
+    """Leave out what an implementation lacks, mark every test with what it needs to run, and select a part.
 
     In a worker of pytest-xdist, put what takes longest first.
     """
-    if others := [item for item in items if not is_of_its_contract(item)]:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if is_of_its_contract(item)]
-    for item in items:
+    chosen = [item for item in items if is_of_its_contract(item)]
+    for item in chosen:
         mark_needs(item)
+    if part := config.option.part:
+        chosen = select_part(chosen, part)
+    if len(chosen) < len(items):
+        others = set(items).difference(chosen)
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = chosen
     if hasattr(config, "workerinput"):
-        items.sort(key=rank)
+        order_for_workers(items, Path(config.workerinput["scopes"]))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to write the scopes of the tests."""
+    node.workerinput["scopes"] = str(_SCOPES)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers files, and groups of files that share servers, in the order that the workers found."""
+    """Give workers files, and all tests of a server, in the order that the workers found."""
     from xdist.scheduler import LoadScopeScheduling  # only who asks for workers needs it
 
     config.option.loadscopereorder = False
     scheduler: Any = LoadScopeScheduling(config, log)
-    scheduler._split_scope = scope_of
+    scheduler._split_scope = lambda nodeid: _scopes()[nodeid]
     return scheduler
+
+
+@functools.cache
+def _scopes() -> dict[str, str]:
+    """Read what the workers wrote: all have collected when the first scope is asked for."""
+    scopes: dict[str, str] = json.loads(_SCOPES.read_text())
+    return scopes
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -89,11 +124,14 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - pyt
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what the tests of faults did and saw, and, when asked for durations, where the time went."""
+    """Print what the tests of faults did and saw, and, when asked for durations, where the time went; record the seconds."""
     sections = {"faults": _FAULTS.lines()}
+    seen = itertools.chain.from_iterable(terminalreporter.stats.values())
+    reports = [report for report in seen if isinstance(report, pytest.TestReport)]
     if config.option.durations is not None:
-        seen = itertools.chain.from_iterable(terminalreporter.stats.values())
-        sections["seconds by folder"] = seconds_by_folder(report for report in seen if isinstance(report, pytest.TestReport))
+        sections["seconds by folder"] = seconds_by_folder(reports)
+    if config.option.record_seconds:
+        record_seconds(reports)
     for title, lines in sections.items():
         if lines:
             terminalreporter.section(title)

@@ -27,7 +27,7 @@ def sales_url(postgres: PostgresServer) -> str:
     return postgres.create_database(REVENUE.database)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """An empty site."""
     if request.param == "delta":

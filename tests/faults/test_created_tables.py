@@ -19,9 +19,9 @@ from tests.support.faults.report import FaultReport
 from tests.support.faults.truth import content, versions
 from tests.support.faults.victims import REVENUE, STOP, Attempt, Site, start, sweep, victim, when_leases_are_over
 
-_ICEBERG = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
+_ICEBERG = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])]
 on_iceberg = pytest.mark.parametrize("site", _ICEBERG, indirect=True)
-on_all = pytest.mark.parametrize("site", [*_ICEBERG, pytest.param("delta", marks=pytest.mark.long)], indirect=True)
+on_all = pytest.mark.parametrize("site", [*_ICEBERG, pytest.param("delta", marks=pytest.mark.large)], indirect=True)
 
 BEFORE = ("begin", "opened", "planned", "writing", "written", "result", "commit", "publishing", "swap", "swapped")
 NAMING = ("landed", "naming")

@@ -60,11 +60,18 @@ IN_POSTGRES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("site", "first", "point", "cure"),
-    [*(("delta", *case) for case in FEW), *(pytest.param("jdbc", *case, marks=pytest.mark.postgres) for case in IN_POSTGRES)],
-    indirect=["site"],
-)
+BASE_SET = [(False, "publishing", "sweep"), (True, "swap", "sweep"), (False, "published", "retry")]
+"""Of each other format: a commit that is given up, and one that landed."""
+
+
+def _of_other_formats() -> list[object]:
+    cases = [("delta", case, ()) for case in FEW] + [("jdbc", case, (pytest.mark.postgres,)) for case in IN_POSTGRES]
+    return [
+        pytest.param(site, *case, marks=marks if case in BASE_SET else [*marks, pytest.mark.large]) for site, case, marks in cases
+    ]
+
+
+@pytest.mark.parametrize(("site", "first", "point", "cure"), _of_other_formats(), indirect=["site"])
 def test_a_refresh_of_another_format_killed_at(site: Site, fault_report: FaultReport, first: bool, point: str, cure: str) -> None:
     killed_at(site, fault_report, first, point, cure)
 

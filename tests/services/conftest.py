@@ -15,7 +15,7 @@ from tests.support.clock import Clock
 from tests.support.metastore import HiveMetastore
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])])
 def version_bench(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[VersionBench]:
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_state")()

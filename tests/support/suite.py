@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterable
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 import pytest
@@ -22,99 +25,45 @@ NEEDS = {
 }
 """Marks of the tests that use a fixture, directly or by its name as a parameter. Other parameters are marked where they stand."""
 
-GROUPS = {
-    "airflow": tuple(
-        f"tests/system/test_airflow_{name}.py"
-        for name in (
-            "alerts",
-            "assets",
-            "backfills",
-            "catch_up",
-            "continuous",
-            "deployments",
-            "events",
-            "faults",
-            "formats",
-            "gateway",
-            "layouts",
-            "quarantine",
-            "schedulers",
-            "secrets",
-            "stack",
-            "updates",
-        )
-    ),
-    "jvm": (
-        "tests/catalog/hive/",
-        "tests/catalog/iceberg/test_metastores.py",
-        "tests/cli/test_query_tests.py",
-        "tests/clients/metastore/",
-        "tests/clients/test_spark_parser.py",
-        "tests/contracts/catalogs/",
-        "tests/contracts/creating/",
-        "tests/contracts/formats/",
-        "tests/contracts/refreshing/",
-        "tests/contracts/runners/",
-        "tests/definitions/queries/test_traps.py",
-        "tests/docs/",
-        "tests/faults/test_hive_compactions.py",
-        "tests/faults/test_hive_model.py",
-        "tests/faults/test_rivals.py",
-        "tests/formats/delta/",
-        "tests/formats/hive/",
-        "tests/formats/test_merging.py",
-        "tests/jobs/",
-        "tests/operators/test_spark_server.py",
-        "tests/runners/local/",
-        "tests/runners/test_connect_channel.py",
-        "tests/runners/test_spark_connect.py",
-        "tests/scripts/",
-        "tests/services/changing/test_hive_",
-        "tests/services/continuous/streams/test_strategy.py",
-        "tests/services/continuous/streams/test_tables.py",
-        "tests/services/continuous/test_hive_",
-        "tests/services/creating/test_hive.py",
-        "tests/services/deployments/test_hive_",
-        "tests/services/refresh/test_delta_refreshes.py",
-        "tests/services/refresh/test_hive_",
-        "tests/services/refresh/test_server_tables.py",
-        "tests/services/stages/test_hive_",
-        "tests/services/stages/test_marks.py",
-        "tests/services/tables/test_adopting.py",
-        "tests/services/watermarks/test_hive_",
-        "tests/sql/test_querying.py",
-        "tests/test_pytest_plugin.py",
-    ),
-}
-"""Files and folders that share a worker, because the servers they share take long to start and much memory."""
-
-LONG_FILES = ("tests/cli/test_refresh.py", "tests/faults/", "tests/system/")
-"""What is begun before all that is short, so that no worker waits for it at the end."""
-
-SHARED = {
+SERVERS = {
     "stack": "airflow",
-    "connect_server": "jvm",
-    "hive_metastore": "jvm",
-    "hive_metastore_on_postgres": "jvm",
-    "plain_spark": "jvm",
-    "spark": "jvm",
+    "hive_metastore_on_postgres": "metastore-on-postgres",
+    "plain_spark": "metastore",
+    "hive_metastore": "metastore",
+    "connect_server": "connect-server",
+    "spark": "spark",
 }
-"""Fixtures of which there shall be one in a run, and the group of all tests that use them."""
+"""Fixtures that take long to start and much memory, and the name of the server: the tests of a server run in one worker.
+
+A test that uses several of them belongs to the first.
+"""
+
+LARGE_PARTS = 6
+"""Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
+
+QUICK_SECONDS = 0.25
+"""``make quick`` leaves out the files whose tests take longer, on the average."""
+
+UNKNOWN_SECONDS = 0.1
+"""Seconds of a test whose file has no recorded ones."""
+
+RECORDED = Path(__file__).with_name("seconds.json")
+"""Seconds of a test, on the average, by unit: see :func:`unit_of`. ``--record-seconds`` writes it."""
 
 
 def mark_needs(item: pytest.Item) -> None:
-    """Mark a test with what it needs.
-
-    :raises pytest.UsageError: the test uses what another worker has.
-    """
+    """Mark a test with the server whose worker it runs in, and with what else it needs."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     uses = {*getattr(item, "fixturenames", ()), *(value for value in parameters if isinstance(value, str))}
     for fixture in uses & NEEDS.keys():
         for mark in NEEDS[fixture]:
             item.add_marker(mark)
-    for fixture in uses & SHARED.keys():
-        if scope_of(item.nodeid) != SHARED[fixture]:
-            raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to the group {SHARED[fixture]} in {__file__}")
+    server = next((server for fixture, server in SERVERS.items() if fixture in uses), "")
+    if not server and item.get_closest_marker("metastore"):  # asked for by getfixturevalue
+        server = "metastore-on-postgres" if item.get_closest_marker("postgres") else "metastore"
+    if server:
+        item.add_marker(pytest.mark.server(server))
+    item.user_properties.append(("unit", unit_of(item)))
 
 
 def lacking(item: pytest.Item) -> set[str]:
@@ -127,16 +76,111 @@ def is_of_its_contract(item: pytest.Item) -> bool:
     return lacking(item).isdisjoint(what for mark in item.iter_markers("needs") for what in mark.args)
 
 
-def scope_of(nodeid: str) -> str:
-    """What runs in one worker: a group of tests that share servers, or a file."""
-    file = nodeid.partition("::")[0]
-    return next((group for group, paths in GROUPS.items() if file.startswith(paths)), file)
+def unit_of(item: pytest.Item) -> str:
+    """Return the name of what is measured, and moved between workers and parts, together: a file's tests that use one server."""
+    server = _server(item)
+    return f"{_file(item)}{f'@{server}' if server else ''}{' large' if _is_large(item) else ''}"
 
 
-def rank(item: pytest.Item) -> int:
-    """What is begun first: the groups, the longest one before the others, then long files."""
-    scope = scope_of(item.nodeid)
-    return list(GROUPS).index(scope) if scope in GROUPS else len(GROUPS) + (not scope.startswith(LONG_FILES))
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _server(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("server")
+    return str(mark.args[0]) if mark else ""
+
+
+def _is_large(item: pytest.Item) -> bool:
+    return item.get_closest_marker("large") is not None
+
+
+def recorded_seconds() -> dict[str, float]:
+    """Read the recorded seconds of a test of each unit."""
+    recorded: dict[str, float] = json.loads(RECORDED.read_text())
+    return recorded
+
+
+def record_seconds(reports: Iterable[pytest.TestReport]) -> None:
+    """Replace the recorded seconds of the units that ran, and drop those of files that are gone."""
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, set[str]] = defaultdict(set)
+    for report in reports:
+        unit = str(dict(report.user_properties)["unit"])
+        seconds[unit] += report.duration
+        tests[unit].add(report.nodeid)
+    recorded = recorded_seconds() | {unit: round(seconds[unit] / len(tests[unit]), 3) for unit in seconds}
+    root = RECORDED.parents[2]
+    kept = {unit: recorded[unit] for unit in sorted(recorded) if (root / re.split("[@ ]", unit)[0]).exists()}
+    RECORDED.write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def scope_of(item: pytest.Item) -> str:
+    """Return what runs in one worker: the tests of a server, or a file without those."""
+    return _server(item) or _file(item)
+
+
+def order_for_workers(items: list[pytest.Item], scopes: Path) -> None:
+    """Put the scope that takes longest first, so that no worker waits at the end, and write down the scopes.
+
+    :param scopes: where the process that gives the tests to workers, and that has only their node ids, reads their scopes.
+    """
+    recorded = recorded_seconds()
+    seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        seconds[scope_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    items.sort(key=lambda item: (-seconds[scope_of(item)], scope_of(item)))
+    written = scopes.with_name(f"{scopes.name}-{os.getpid()}")
+    written.write_text(json.dumps({item.nodeid: scope_of(item) for item in items}))
+    written.replace(scopes)  # every worker writes the same
+
+
+def select_part(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
+    """Return the tests of a part.
+
+    :param part: ``base`` are the tests that are not large; ``quick`` are those of them that are fast and need no server;
+        a number, from 1 to LARGE_PARTS, is a part of the large ones; ``commit`` is the base and the part in turn.
+    :raises pytest.UsageError: there is no such part.
+    """
+    numbers = {str(number): number for number in range(1, LARGE_PARTS + 1)}
+    if part not in ("base", "quick", "commit", *numbers):
+        raise pytest.UsageError(f"--part {part}: one of base, quick, commit, {', '.join(numbers)}")
+    if part == "quick":
+        recorded = recorded_seconds()
+        return [item for item in items if _is_quick(item, recorded)]
+    large = _parts(items)
+    number = _part_of_commit() if part == "commit" else numbers.get(part, 0)
+    with_base = part in ("base", "commit")
+    return [item for item in items if (large[unit_of(item)] == number if _is_large(item) else with_base)]
+
+
+def _is_quick(item: pytest.Item, recorded: dict[str, float]) -> bool:
+    if _is_large(item) or item.nodeid.startswith("tests/faults/"):
+        return False
+    if any(item.get_closest_marker(mark) for mark in ("spark", "metastore", "postgres", "system", "long")):
+        return False
+    return recorded.get(unit_of(item), UNKNOWN_SECONDS) <= QUICK_SECONDS
+
+
+def _parts(items: Sequence[pytest.Item]) -> dict[str, int]:
+    """Divide the units of large tests into parts that take equally long."""
+    recorded = recorded_seconds()
+    seconds: dict[str, float] = defaultdict(float)
+    for item in items:
+        if _is_large(item):
+            seconds[unit_of(item)] += recorded.get(unit_of(item), UNKNOWN_SECONDS)
+    parts, taken = {}, [0.0] * LARGE_PARTS
+    for unit in sorted(seconds, key=lambda unit: (-seconds[unit], unit)):
+        lightest = taken.index(min(taken))
+        parts[unit] = lightest + 1
+        taken[lightest] += seconds[unit]
+    return parts
+
+
+def _part_of_commit() -> int:
+    git = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(git, cwd=RECORDED.parent, capture_output=True, text=True, check=True).stdout
+    return int(commit, 16) % LARGE_PARTS + 1
 
 
 def seconds_by_folder(reports: Iterable[pytest.TestReport]) -> list[str]:

@@ -13,7 +13,7 @@ from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from tests.support.airflow import Stack, until
 from tests.support.faults.report import FaultReport
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
 
 TABLES = ("one", "other")
 SOURCE = """

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.services.changing.suspending import resume, suspend
 from airflow_dynamic_tables.services.tables.status import TableStatus, show_table
 from tests.support.airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
 
 DAYS = TableIdentifier("lake", "holes", "days")
 PARENT, CHILD = (f"dynamic_table__lake__holes__{name}" for name in ("days", "sums"))

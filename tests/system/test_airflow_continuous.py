@@ -113,17 +113,23 @@ def is_a_stream(stack: Stack, text: str = STREAM, name: str = "flow") -> None:
     assert flow.times_said("cannot be called outside of the Task Runner") == 0
 
 
-SCENES = (is_interfered_with, waits_and_goes_on, is_a_stream)
+SCENES = (waits_and_goes_on, is_a_stream, is_interfered_with)
 
 
 @pytest.fixture(scope="module")
-def scenes(stack: Stack) -> Iterator[dict[Callable[[Stack], None], Future[None]]]:
-    """All scenes on their way."""
+def scenes(stack: Stack, request: pytest.FixtureRequest) -> Iterator[dict[Callable[[Stack], None], Future[None]]]:
+    """All chosen scenes on their way."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    chosen = [item.callspec.params["scene"] for item in items if "scenes" in item.fixturenames]
     with ThreadPoolExecutor(len(SCENES)) as pool:
-        yield {scene: pool.submit(scene, stack) for scene in SCENES}
+        yield {scene: pool.submit(scene, stack) for scene in SCENES if scene in chosen}
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.parametrize(
+    "scene",
+    [*SCENES[:2], pytest.param(is_interfered_with, marks=pytest.mark.large)],
+    ids=lambda scene: scene.__name__,
+)
 def test_a_table_that_is_refreshed_all_the_time(
     scenes: dict[Callable[[Stack], None], Future[None]], scene: Callable[[Stack], None]
 ) -> None:

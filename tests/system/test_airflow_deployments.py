@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
 
 DEFAULTS = """
 defaults:

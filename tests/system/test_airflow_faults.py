@@ -491,12 +491,14 @@ def restarts(stack: Stack, victims: dict[Case, Victim], loops: Loops) -> dict[Ca
     return {case: strike(victim, case) for case, victim in victims.items() if case.fault is RESTART}
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("case", [case.mark for case in RESTARTS])
 def test_a_scheduler_that_is_killed_and_started_again(case: Case, restarts: dict[Case, Seen], fault_report: FaultReport) -> None:
     fault_report.note(f"{case}: {restarts[case]}")
     fault_report.injected(case.fault.what)
 
 
+@pytest.mark.large
 def test_tables_that_are_refreshed_all_the_time_go_on_under_the_next_scheduler(
     restarts: dict[Case, Seen], loops: Loops, fault_report: FaultReport
 ) -> None:
@@ -505,16 +507,30 @@ def test_tables_that_are_refreshed_all_the_time_go_on_under_the_next_scheduler(
     fault_report.injected("kill -9 scheduler of a continuous table")
 
 
+@pytest.mark.large
+def test_a_commit_of_a_task_that_was_taken_away_has_its_event_once(stack: Stack, loops: Loops) -> None:
+    run_maintenance(stack)
+    for live in (loops.kept, loops.switched):
+        due = [refresh.token for refresh in live.committed() if refresh.report is not None]
+        assert sorted(live.told()) == sorted(due)
+
+
 def test_readers_saw_nothing_but_versions_and_the_maintenance_leaves_no_stage(
-    stack: Stack, victims: dict[Case, Victim], loops: Loops, reader: Reader
+    stack: Stack,
+    victims: dict[Case, Victim],
+    strikes: dict[Case, Future[Seen]],
+    reader: Reader,
 ) -> None:
+    wait(strikes.values())
+    run_maintenance(stack)
+    assert [left for victim in victims.values() for left in victim.left()] == []
+    assert not stack.airflow.stages()
+    assert reader.polls > 0
+    assert reader.wrong == []
+
+
+def run_maintenance(stack: Stack) -> None:
+    """Run the DAG of the maintenance until its sweep is over."""
     stack.unpause(MAINTENANCE)
     run_id = stack.trigger(MAINTENANCE)
     stack.until_state(MAINTENANCE, run_id, "success", task_id="sweep")
-    assert [left for victim in victims.values() for left in victim.left()] == []
-    assert not stack.airflow.stages()
-    for live in (loops.kept, loops.switched):
-        due = [refresh.token for refresh in live.committed() if refresh.report is not None]
-        assert sorted(live.told()) == sorted(due), "each once, also of a task that was taken away"
-    assert reader.polls > 0
-    assert reader.wrong == []

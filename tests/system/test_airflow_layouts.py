@@ -16,7 +16,7 @@ from airflow_dynamic_tables.services.refresh.running import run
 from tests.support.airflow import Stack, until
 from tests.support.pyarrow_job import write_numbers
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
 
 TABLES = """
 defaults:

@@ -17,7 +17,7 @@ from airflow_dynamic_tables.schedulers.http import address_of
 from airflow_dynamic_tables.services.changing.suspending import job_state, resume
 from tests.support.airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
 
 TABLES = """
 defaults: {catalog: lake, database: schedulers, freshness: 1 day, retries: 0, schedule: 0 0 1 1 *}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.airflow import Stack, until
 
-pytestmark = [pytest.mark.system, pytest.mark.postgres]
+pytestmark = [pytest.mark.large, pytest.mark.system, pytest.mark.postgres]
 
 TABLES = """
 sources: [{name: awaited, format: json, path: FOLDER/awaited, schema: "x bigint, nap bigint"}]

@@ -26,7 +26,7 @@ from tests.support.benches.iceberg import ICEBERG, iceberg_server
 from tests.support.metastore import HiveMetastore
 from tests.support.suite import lacking
 
-SQL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+SQL = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.large])]
 
 
 def _in_temporary_folder(table: AnyTable) -> AnyTable:
@@ -72,7 +72,7 @@ HIVE = {"hive": "hive_metastore", "hive on postgres": "hive_metastore_on_postgre
         pytest.param("memory", marks=pytest.mark.lacks("several writers")),
         *SQL,
         pytest.param("hive", marks=[pytest.mark.metastore, HIVE_LACKS]),
-        pytest.param("hive on postgres", marks=[pytest.mark.metastore, pytest.mark.postgres, HIVE_LACKS]),
+        pytest.param("hive on postgres", marks=[pytest.mark.metastore, pytest.mark.postgres, pytest.mark.large, HIVE_LACKS]),
         *ICEBERG,
     ]
 )

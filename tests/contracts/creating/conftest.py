@@ -30,10 +30,10 @@ def clock() -> Clock:
         "sql/iceberg",
         "sql/delta",
         pytest.param("hive/delta", marks=pytest.mark.metastore),
-        pytest.param("hive/parquet", marks=[pytest.mark.metastore, pytest.mark.long, _KEYS_STAY]),
-        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.long, _KEYS_STAY]),
-        pytest.param("rest/iceberg", marks=pytest.mark.long),
-        pytest.param("glue/iceberg", marks=pytest.mark.long),
+        pytest.param("hive/parquet", marks=[pytest.mark.metastore, pytest.mark.large, _KEYS_STAY]),
+        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.large, _KEYS_STAY]),
+        pytest.param("rest/iceberg", marks=pytest.mark.large),
+        pytest.param("glue/iceberg", marks=pytest.mark.large),
     ]
 )
 def maker(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, empty_state: Path) -> Iterator[Maker]:

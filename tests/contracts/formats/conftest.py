@@ -39,12 +39,12 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     params=[
         pytest.param("toy/folder", marks=pytest.mark.lacks("catalog")),
         "iceberg/sqlite",
-        pytest.param("iceberg/hidden", marks=pytest.mark.long),
+        pytest.param("iceberg/hidden", marks=pytest.mark.large),
         DELTA,
         pytest.param("delta/derby", marks=[pytest.mark.metastore, LACKS]),
-        pytest.param("iceberg/postgres", marks=pytest.mark.postgres),
+        pytest.param("iceberg/postgres", marks=[pytest.mark.postgres, pytest.mark.large]),
         pytest.param("parquet/derby", marks=pytest.mark.metastore),
-        pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres]),
+        pytest.param("orc/postgres", marks=[pytest.mark.metastore, pytest.mark.postgres, pytest.mark.large]),
         pytest.param("jdbc/postgres", marks=[pytest.mark.postgres, pytest.mark.lacks("files")]),
         *ICEBERG,
     ]

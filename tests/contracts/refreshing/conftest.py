@@ -31,9 +31,9 @@ POSTGRES = pytest.param(
         "sql/delta",
         pytest.param("rest/iceberg", marks=pytest.mark.lacks("purge")),  # the server names folders as their tables
         POSTGRES,
-        pytest.param("hive/delta", marks=[pytest.mark.metastore, pytest.mark.long]),
+        pytest.param("hive/delta", marks=[pytest.mark.metastore, pytest.mark.large]),
         pytest.param("hive/parquet", marks=pytest.mark.metastore),
-        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.long]),
+        pytest.param("hive/orc", marks=[pytest.mark.metastore, pytest.mark.large]),
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path, empty_state: Path) -> Iterator[Place]:

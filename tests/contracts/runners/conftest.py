@@ -77,10 +77,14 @@ class JobRunner(Runner):
         raise NotImplementedError
 
 
-@pytest.fixture(params=["spark-submit", "spark-connect"])
+_CONNECT = pytest.param("connect_server", id="spark-connect")
+"""The runner, and by its value the server that its tests share."""
+
+
+@pytest.fixture(params=["spark-submit", _CONNECT])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     """Runners as they are."""
-    if request.param == "spark-connect":
+    if request.param == "connect_server":
         return _over_connect(request)
     request.getfixturevalue("java")
     events = tmp_path / "events"
@@ -92,10 +96,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     )
 
 
-@pytest.fixture(params=["job", "spark-connect"])
+@pytest.fixture(params=[pytest.param("spark", id="job"), _CONNECT])
 def quick_bench(request: pytest.FixtureRequest) -> Bench:
     """For what only the job has to say: without the start of a spark-submit for every case."""
-    if request.param == "spark-connect":
+    if request.param == "connect_server":
         return _over_connect(request)
     spark: SparkSession = request.getfixturevalue("spark")
     return Bench(lambda _on_line: JobRunner(spark), lambda: "")

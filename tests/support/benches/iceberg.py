@@ -16,10 +16,10 @@ from tests.support.object_store import ObjectStore, running_object_store
 
 _MARKS: dict[str, list[pytest.MarkDecorator]] = {
     "rest": [],
-    "sql": [pytest.mark.long],
-    "postgres": [pytest.mark.postgres, pytest.mark.long],
-    "hive": [pytest.mark.metastore, pytest.mark.postgres, pytest.mark.long],
-    "glue": [pytest.mark.long],
+    "sql": [pytest.mark.large],
+    "postgres": [pytest.mark.postgres, pytest.mark.large],
+    "hive": [pytest.mark.metastore, pytest.mark.postgres, pytest.mark.large],
+    "glue": [pytest.mark.large],
 }
 """The protocol that has a server of its own is always tried; the others differ in what PyIceberg does for them."""
 
