@@ -41,7 +41,7 @@ A test that uses several of them belongs to the first.
 LARGE_PARTS = 6
 """Into how many parts the tests marked ``large`` are divided. Each build runs one, in at most about four minutes."""
 
-QUICK_SECONDS = 0.25
+QUICK_SECONDS = 0.1
 """``make quick`` leaves out the files whose tests take longer, on the average."""
 
 UNKNOWN_SECONDS = 0.1
