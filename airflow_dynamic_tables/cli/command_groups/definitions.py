@@ -77,7 +77,7 @@ DEFINITION_COMMANDS: tuple[Command, ...] = (
     Command(
         "schema",
         "print the JSON Schema of definition files",
-        f"{_PACKAGE}.definitions.schema",
+        f"{_PACKAGE}.schema.schema",
         (DEBUG,),
         "Print the JSON Schema of definition files, for completion and checks in an editor.",
     ),

@@ -1,8 +1,7 @@
-"""``validate``, ``schema`` and ``plan``: what needs the definitions alone."""
+"""``validate`` and ``plan``: what needs the definitions alone."""
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ from airflow_dynamic_tables.cli.project import definitions, named_tables, projec
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
-from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import DefinitionError
@@ -78,12 +76,6 @@ def _misplaced(arguments: Namespace, tables: Iterable[DynamicTable], defined: De
         return []
     refusals = ((table, refusal_of_servers(table, defined.sources)) for table in tables)
     return [Mistake(table.path, table.line, 1, why) for table, why in refusals if why and leads_to_server(table.spark.conn_id)]
-
-
-def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments
-    """Print the JSON Schema of definition files."""
-    print(json.dumps(definitions_schema(), indent=2))
-    return OK
 
 
 _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "partitions")

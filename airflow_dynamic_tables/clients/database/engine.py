@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sqlalchemy import URL, Connection, Engine, Table, column, event, inspect, select, table, text
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
@@ -22,6 +22,7 @@ from airflow_dynamic_tables.exceptions import CatalogError, CatalogUnavailableEr
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from sqlalchemy.dialects import postgresql
 
 VERSION_TABLE = "dt_alembic_version"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -133,7 +134,11 @@ class Database:
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can be told what to do when the key is taken."""
-        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        if self.is_sqlite:
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # its drivers take a tenth of a second to import, and SQLite needs none
+
+        return postgresql.insert(table)
 
     def upgrade(self) -> None:
         """Bring the schema to the newest version; idempotent, and safe when several processes do it at once.

@@ -15,7 +15,6 @@ from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns,
 from airflow_dynamic_tables.exceptions import DynamicTableError, SchemaEvolutionError, TableNotFoundError
 from airflow_dynamic_tables.services.deployments.comparing import can_be_made_anew, changed_fields, other_rows
 from airflow_dynamic_tables.services.deployments.deployed import Deployed
-from airflow_dynamic_tables.services.deployments.touching import Downstream
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -33,9 +32,11 @@ class DeployedColumns:
 
     def changed(self, definitions: Definitions) -> Collection[TableIdentifier]:
         """The tables that mean other rows than the deployed ones, and those that read them: they may name columns that go."""
-        changed = {table.identifier for table in definitions.tables.values() if self._is_changed(table)}
-        downstream = Downstream(definitions)
-        return changed | {below for name in changed for below in downstream.below(name)}
+        changed: set[TableIdentifier] = set()
+        for table in definitions.topological():  # what a table reads comes before it
+            if self._is_changed(table) or not changed.isdisjoint(table.upstream):
+                changed.add(table.identifier)
+        return changed
 
     def known(self, identifier: TableIdentifier) -> str | None:
         """The columns of a table as Spark DDL; ``None`` when its catalog does not know them."""

@@ -1,0 +1,15 @@
+"""``schema``: a module of its own, because it imports the models of all keys, which no other command needs at its start."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+from airflow_dynamic_tables.cli.running import OK
+from airflow_dynamic_tables.definitions.declarations.file import definitions_schema
+
+
+def schema(arguments: Namespace) -> int:  # noqa: ARG001 - every command gets its arguments
+    """Print the JSON Schema of definition files."""
+    print(json.dumps(definitions_schema(), indent=2))
+    return OK
