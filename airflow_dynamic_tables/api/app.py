@@ -10,10 +10,10 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 
-from airflow_dynamic_tables.api.answers import Answer
 from airflow_dynamic_tables.api.desk import Gateway
 from airflow_dynamic_tables.api.gate import Gate
 from airflow_dynamic_tables.api.problems import MEDIA_TYPE, TYPES, Problem, add_handlers
+from airflow_dynamic_tables.api.results import models
 from airflow_dynamic_tables.api.routes import changes, refreshes, tables
 from airflow_dynamic_tables.exceptions import InvalidFieldError
 
@@ -98,10 +98,10 @@ def _describe(app: FastAPI, gateway: Gateway) -> None:
 
 def _complete_examples(schemas: dict[str, Any]) -> None:
     """FastAPI leaves out whatever is null, which in an example means something."""
-    for answer in Answer.every():
-        extra = answer.model_config.get("json_schema_extra")
-        if answer.__name__ in schemas and isinstance(extra, dict):
-            schemas[answer.__name__]["examples"] = extra["examples"]
+    for model in models():
+        extra = model.model_config.get("json_schema_extra")
+        if model.__name__ in schemas and isinstance(extra, dict):
+            schemas[model.__name__]["examples"] = extra["examples"]
 
 
 def _name_problems(schema: dict[str, Any]) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from pydantic import Field
-
 from airflow_dynamic_tables.api.access import Right
-from airflow_dynamic_tables.api.answers import TABLE, TIME, Answer, examples
 from airflow_dynamic_tables.api.desk import Desk, KnownTable
 from airflow_dynamic_tables.catalog.values import JobState
 from airflow_dynamic_tables.core.circles import needed_first
@@ -28,65 +26,26 @@ LEASE = timedelta(minutes=2)
 _GONE = "The server that had accepted it is gone; ask for it again."
 
 
-class Accepted(Answer):
-    """The job that was made of a wish; `GET /v3/jobs/{jobId}` says how it stands."""
-
-    model_config = examples(
-        {"jobId": "0b8fcf1e8c0f4f0c8d52c0d6f6f2f5a4", "clusterInfo": {"clusterType": "process", "clusterId": "worker-1"}}
-    )
+@dataclass(frozen=True, slots=True)
+class AcceptedJob:
+    """The job that was accepted; `GET /v3/jobs/{jobId}` returns its state."""
 
     job_id: str
-    cluster_info: dict[str, str] = Field(description="What works on its first table, and where.")
+    cluster_info: Mapping[str, str]
+    """The worker of its first table."""
 
 
-class JobRefreshAnswer(Answer):
-    """One table of a job. `token` finds its refresh in the history."""
-
-    model_config = examples(
-        {
-            "table": TABLE,
-            "state": "RUNNING",
-            "token": "3f1d6a5e-1c1b-4b1c-9d5e-0a4c8a1f7f11",
-            "clusterInfo": {"clusterType": "process", "clusterId": "worker-1"},
-            "error": None,
-        }
-    )
-
-    table: str
-    state: str = Field(description="ACCEPTED, RUNNING, SUCCEEDED, SKIPPED, FAILED, or LOST: whoever worked on it is gone.")
-    token: str | None
-    cluster_info: dict[str, str]
-    error: str | None
-
-
-class JobAnswer(Answer):
-    """Refreshes that were asked for together."""
-
-    model_config = examples(
-        {
-            "jobId": "0b8fcf1e8c0f4f0c8d52c0d6f6f2f5a4",
-            "state": "RUNNING",
-            "ended": False,
-            "acceptedAt": TIME,
-            "caller": "ann",
-            "refreshes": [],
-        }
-    )
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The state of refreshes that were asked for together. The token of each finds it in the history."""
 
     job_id: str
-    state: str
-    ended: bool = Field(description="Whether nothing more becomes of it: then there is no need to ask again.")
+    state: WorkState
+    ended: bool
+    """Whether the state is final."""
     accepted_at: datetime
     caller: str
-    refreshes: list[JobRefreshAnswer]
-
-
-class JobsAnswer(Answer):
-    """The latest jobs, newest first."""
-
-    model_config = examples({"jobs": []})
-
-    jobs: list[JobAnswer]
+    refreshes: tuple[JobRefresh, ...]
 
 
 def accept(desk: Desk, tables: Sequence[TableIdentifier], wish: RefreshWish, key: str | None) -> Job:
@@ -137,32 +96,14 @@ def look(desk: Desk, job: Job) -> Job:
     return ledger.get_job(job.id) or now
 
 
-def accepted(job: Job) -> Accepted:
+def accepted(job: Job) -> AcceptedJob:
     """The answer to who asked for a job."""
-    clusters = (dict(refresh.cluster) for refresh in job.refreshes if refresh.cluster)
-    return Accepted(job_id=job.id, cluster_info=next(clusters, {}))
+    return AcceptedJob(job.id, next((refresh.cluster_info for refresh in job.refreshes if refresh.cluster_info), {}))
 
 
-def answer(job: Job) -> JobAnswer:
+def status(job: Job) -> JobStatus:
     """A job, as it is shown."""
-    refreshes = [
-        JobRefreshAnswer(
-            table=str(refresh.table),
-            state=refresh.state,
-            token=refresh.token,
-            cluster_info=dict(refresh.cluster),
-            error=refresh.error,
-        )
-        for refresh in job.refreshes
-    ]
-    return JobAnswer(
-        job_id=job.id,
-        state=job.state,
-        ended=job.state.is_end,
-        accepted_at=job.accepted_at,
-        caller=job.caller,
-        refreshes=refreshes,
-    )
+    return JobStatus(job.id, job.state, job.state.is_end, job.accepted_at, job.caller, job.refreshes)
 
 
 def _digest(tables: Iterable[TableIdentifier], wish: RefreshWish) -> str:

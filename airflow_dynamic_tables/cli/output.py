@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from datetime import date, datetime, timedelta
-from enum import Enum
+from dataclasses import is_dataclass
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -19,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.results import items, plain
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 
 _WIDE = 100_000
@@ -35,23 +34,6 @@ _LONGEST_TEXT = 160
 
 _SHOWN = 4
 """How many items of a list a table cell shows."""
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON and YAML know it: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, PartitionSet):
-        return value.to_plain()
-    if isinstance(value, TableIdentifier):
-        return str(value)
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if is_dataclass(value) or isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in items(value).items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def listing(records: Sequence[Any], form: str, columns: Sequence[str] = ()) -> None:
@@ -117,11 +99,6 @@ def counted(number: int, noun: str) -> str:
 def summed(counts: Mapping[str, int]) -> str:
     """How many there are of each kind: ``2 registered, 1 unchanged``."""
     return ", ".join(f"{number:,} {words}" for words, number in counts.items()) or "none"
-
-
-def items(value: Any) -> Mapping[Any, Any]:
-    """The fields of a dataclass, not converted; a mapping as it is."""
-    return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _dump(value: Any, form: str) -> None:

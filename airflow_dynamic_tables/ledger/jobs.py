@@ -53,13 +53,13 @@ class RefreshWish:
 class JobRefresh:
     """The refresh of one table.
 
-    ``token`` finds it in the history, once that is known; ``cluster`` says what works on it, and where.
+    ``token`` finds it in the history, once that is known; ``cluster_info`` names the worker.
     """
 
     table: TableIdentifier
     token: str | None = None
     state: WorkState = WorkState.ACCEPTED
-    cluster: Mapping[str, str] = field(default_factory=dict)
+    cluster_info: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -234,7 +234,7 @@ def _refresh(row: RowMapping) -> JobRefresh:
 
 
 def _row(number: int, refresh: JobRefresh) -> dict[str, Any]:
-    changeable = {name: getattr(refresh, name) for name in JobRefreshChanges.__annotations__}
+    changeable = {"token": refresh.token, "state": refresh.state, "cluster": refresh.cluster_info, "error": refresh.error}
     return {"ordinal": number, "table_name": str(refresh.table), **_columns(changeable)}
 
 

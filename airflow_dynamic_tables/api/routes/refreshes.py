@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from airflow_dynamic_tables.api.access import Right
 from airflow_dynamic_tables.api.desk import AtDesk, Desk
-from airflow_dynamic_tables.api.jobs import Accepted, JobAnswer, JobsAnswer, accept, accepted, answer, look
+from airflow_dynamic_tables.api.jobs import AcceptedJob, JobStatus, accept, accepted, look, status
 from airflow_dynamic_tables.api.questions import Key, Name, SchedulerRefresh, TableRefresh, parsed_name
+from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.exceptions import InvalidFieldError, NotFoundError
 from airflow_dynamic_tables.ledger.jobs import Job, RefreshWish
 
-router = APIRouter()
+router = ResultRouter()
 
 _ONE_WAY = "partition and full_refresh exclude each other, and a periodic refresh has neither: its time decides; give one of them"
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """The latest jobs, newest first."""
+
+    jobs: tuple[JobStatus, ...]
+
 
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="The `jobId` that was answered.")]
 
 
 @router.post("/v3/dynamic-tables/refresh", summary="Refresh tables, as a workflow scheduler asks")
-def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key: Key = None) -> Accepted:
+def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key: Key = None) -> AcceptedJob:
     """Start refreshes of one table or of several, and answer at once; those that read others of them come after these."""
     told = wish.configuration
     if bool(told.partition) + told.full_refresh + wish.is_periodic > 1:
@@ -31,7 +40,7 @@ def refresh_tables(desk: AtDesk, wish: SchedulerRefresh, response: Response, key
 
 
 @router.post("/v3/dynamic-tables/{table}/refresh", status_code=202, summary="Refresh it")
-def refresh_table(desk: AtDesk, table: Name, wish: TableRefresh, response: Response, key: Key = None) -> Accepted:
+def refresh_table(desk: AtDesk, table: Name, wish: TableRefresh, response: Response, key: Key = None) -> AcceptedJob:
     """Start a refresh by hand, and answer at once."""
     if wish.partition and wish.full_refresh:
         raise InvalidFieldError("body.partition", "partition and fullRefresh exclude each other; give one of them")
@@ -40,24 +49,24 @@ def refresh_table(desk: AtDesk, table: Name, wish: TableRefresh, response: Respo
     return _answered(accept(desk, [known.identifier], wanted, key), response)
 
 
-def _answered(job: Job, response: Response) -> Accepted:
+def _answered(job: Job, response: Response) -> AcceptedJob:
     response.headers["Location"] = f"/v3/jobs/{job.id}"
     return accepted(job)
 
 
 @router.get("/v3/jobs", summary="The latest jobs")
-def list_jobs(desk: AtDesk, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> JobsAnswer:
+def list_jobs(desk: AtDesk, limit: Annotated[int, Query(ge=1, le=100)] = 20) -> JobPage:
     """Those of the latest jobs whose tables the caller may all look at, newest first, as they were last seen."""
-    return JobsAnswer(jobs=[answer(job) for job in desk.workspace.ledger.list_jobs(limit) if _may_see(desk, job)])
+    return JobPage(tuple(status(job) for job in desk.workspace.ledger.list_jobs(limit) if _may_see(desk, job)))
 
 
 @router.get("/v3/jobs/{job_id}", summary="How a job stands")
-def one_job(desk: AtDesk, job_id: JobId) -> JobAnswer:
+def one_job(desk: AtDesk, job_id: JobId) -> JobStatus:
     """What became of a job. Ask again until `ended` is true; whoever may look at all of its tables may ask."""
     job = desk.workspace.ledger.get_job(job_id)
     if job is None or not _may_see(desk, job):
         raise NotFoundError("There is no such job, or not any more, or you may not look at all of its tables.")
-    return answer(look(desk, job))
+    return status(look(desk, job))
 
 
 def _may_see(desk: Desk, job: Job) -> bool:

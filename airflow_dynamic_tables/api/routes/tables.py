@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from airflow_dynamic_tables.api.access import Right
-from airflow_dynamic_tables.api.answers import (
-    ColumnAnswer,
-    HistoryAnswer,
-    LineageAnswer,
-    PlanAnswer,
-    RefreshAnswer,
-    TableAnswer,
-    TableGlance,
-    TablePage,
-    VersionAnswer,
-    VersionsAnswer,
-)
 from airflow_dynamic_tables.api.desk import AtDesk, Desk, KnownTable
 from airflow_dynamic_tables.api.questions import Limit, Name, TableFilter, Time
+from airflow_dynamic_tables.api.results import ResultRouter
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
-from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.results import items
+from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.exceptions import ConfigurationError, InvalidFieldError
-from airflow_dynamic_tables.services.refresh.catching_up import preview_catch_up
-from airflow_dynamic_tables.services.refresh.preview import preview, statement
+from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.preview import TablePlan, preview, statement
 from airflow_dynamic_tables.services.refresh.requests import in_time_zone, latest_schedule_time
-from airflow_dynamic_tables.services.tables.status import TableStatus, overview, show_table
+from airflow_dynamic_tables.services.tables.status import TableDescription, TableStatus, overview, show_table
 
-router = APIRouter()
+router = ResultRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """Some tables, in order of their names."""
+
+    tables: tuple[TableStatus, ...]
+    next: str | None
+    """Where the next page begins: send it as `after`. Null: this is the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """The latest refreshes of a table, newest first."""
+
+    refreshes: tuple[Refresh, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPage:
+    """The kept versions of a table, newest first."""
+
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableLineage:
+    """The tables above and below a table: directly, and at all. Tables that the caller may not look at are left out."""
+
+    identifier: str
+    upstream: tuple[str, ...]
+    downstream: tuple[str, ...]
+    ancestors: tuple[str, ...]
+    descendants: tuple[str, ...]
 
 
 @router.get("/v3/dynamic-tables", summary="Tables at a glance")
@@ -48,7 +73,7 @@ def tables(desk: AtDesk, asked: Annotated[TableFilter, Query()]) -> TablePage:
     entries = {table.identifier: table.entry for table in shown}
     glances = overview(desk.workspace, entries, declared.definitions.tables, complete=declared.is_complete)
     following = str(shown[-1].identifier) if len(page) > asked.limit else None
-    return TablePage(tables=[TableGlance.model_validate(glance) for glance in _seen(desk, glances)], next=following)
+    return TablePage(tuple(_seen(desk, glances)), following)
 
 
 def _seen(desk: Desk, glances: Sequence[TableStatus]) -> list[TableStatus]:
@@ -68,54 +93,45 @@ def _fits(table: KnownTable, asked: TableFilter) -> bool:
 
 
 @router.get("/v3/dynamic-tables/{table}", summary="One table as it is")
-def one_table(desk: AtDesk, table: Name) -> TableAnswer:
+def one_table(desk: AtDesk, table: Name) -> TableDescription:
     """A table, looked at itself. One that is declared and has never been refreshed has neither columns nor versions."""
     known = desk.table(table, Right.READ)
     if known.entry is None:
         declared = known.declaration
         (glance,) = overview(desk.workspace, {known.identifier: None}, {known.identifier: declared})
-        return TableAnswer.model_validate({**asdict(glance), "query": declared.query, "comment": declared.comment})
+        return TableDescription(**items(glance), query=declared.query, comment=declared.comment)
     others = False if desk.gateway.declared.all().is_complete else None
     details = show_table(desk.workspace, known.identifier, 1, defined=known.definition is not None or others)
     entry = known.entry
     (glance,) = _seen(desk, [details.status])
-    return TableAnswer.model_validate(
-        {
-            **asdict(glance),
-            "comment": entry.comment,
-            "columns": [ColumnAnswer.model_validate(column, from_attributes=True) for column in entry.columns],
-            "partition_keys": list(entry.partition_keys),
-            "query": entry.original_query,
-        }
+    return TableDescription(
+        **items(glance),
+        comment=entry.comment,
+        columns=entry.columns,
+        partition_keys=entry.partition_keys,
+        query=entry.original_query,
     )
 
 
 @router.get("/v3/dynamic-tables/{table}/history", summary="Its latest refreshes")
-def history(desk: AtDesk, table: Name, limit: Limit = 20) -> HistoryAnswer:
+def history(desk: AtDesk, table: Name, limit: Limit = 20) -> HistoryPage:
     """What was done and why, how it ended, rows, bytes, and seconds of each step; newest first."""
     known = desk.table(table, Right.READ)
-    refreshes = desk.workspace.ledger.list_refreshes(known.identifier, limit)
-    return HistoryAnswer(
-        refreshes=[
-            RefreshAnswer.model_validate({**_fields(refresh, RefreshAnswer), "partitions": _partitions(refresh.partitions)})
-            for refresh in refreshes
-        ]
-    )
+    return HistoryPage(tuple(desk.workspace.ledger.list_refreshes(known.identifier, limit)))
 
 
 @router.get("/v3/dynamic-tables/{table}/versions", summary="Its kept versions")
-def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionsAnswer:
+def versions(desk: AtDesk, table: Name, limit: Limit = 20) -> VersionPage:
     """The versions that readers can still ask for, newest first."""
     known = desk.table(table, Right.READ)
     if known.entry is None:
-        return VersionsAnswer(versions=[])
+        return VersionPage(())
     kept = desk.workspace.table(known.identifier, known.entry.format).versions()
-    latest = reversed(kept[-limit:])
-    return VersionsAnswer(versions=[VersionAnswer.model_validate(version, from_attributes=True) for version in latest])
+    return VersionPage(tuple(reversed(kept[-limit:])))
 
 
 @router.get("/v3/dynamic-tables/{table}/lineage", summary="What it reads, and what reads it")
-def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
+def lineage(desk: AtDesk, table: Name) -> TableLineage:
     """The tables above and below. Sources that nobody refreshes are always shown, dynamic tables to who may look at them."""
     known = desk.table(table, Right.READ)
     every = {one.identifier: one for one in desk.every_table()}
@@ -127,7 +143,7 @@ def lineage(desk: AtDesk, table: Name) -> LineageAnswer:
     above = _reached(known.identifier, reads)
     below = _reached(known.identifier, read_by)
     hidden = desk.hidden(above | below)
-    return LineageAnswer(
+    return TableLineage(
         identifier=str(known.identifier),
         upstream=_names(set(reads.get(known.identifier, ())) - hidden),
         downstream=_names(set(read_by.get(known.identifier, ())) - hidden),
@@ -147,8 +163,8 @@ def _reached(start: TableIdentifier, edges: Mapping[TableIdentifier, Iterable[Ta
     return reached - {start}
 
 
-def _names(tables: Iterable[TableIdentifier]) -> list[str]:
-    return sorted(map(str, tables))
+def _names(tables: Iterable[TableIdentifier]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, tables)))
 
 
 @router.get("/v3/dynamic-tables/{table}/plan", summary="What a scheduled refresh would do")
@@ -156,7 +172,7 @@ def plan(
     desk: AtDesk,
     table: Name,
     schedule_time: Time = None,
-) -> PlanAnswer:
+) -> TablePlan:
     """Refresh mode and why, cron, partitions, what it reads, the statement, and the missed ticks that it would make up for.
 
     Views stand in the statement by their names, and dynamic tables that the caller may not read are left out of ``upstream``.
@@ -168,23 +184,12 @@ def plan(
         at = in_time_zone(given, declared) if given else latest_schedule_time(declared, desk.workspace.now())
     except ConfigurationError as error:
         raise InvalidFieldError("query.scheduleTime", str(error)) from error
-    planned = preview(declared, at)
+    sources = desk.gateway.declared.all().definitions.sources
+    planned = preview(declared, at, sources)
     hidden = desk.hidden(declared.upstream)
-    planned = replace(
+    shown = replace(
         planned,
         statement=statement(declared.query, planned.partitions),
         upstream=tuple(str(name) for name in declared.upstream if name not in hidden),
     )
-    sources = desk.gateway.declared.all().definitions.sources
-    made_up = preview_catch_up(desk.workspace, declared, sources, at)
-    catch_up = None if made_up.catch_up is None else _partitions(made_up.catch_up) or []
-    fields = {**asdict(planned), "partitions": _partitions(planned.partitions) or []}
-    return PlanAnswer.model_validate({**fields, "catch_up": catch_up, "catch_up_reason": made_up.catch_up_reason})
-
-
-def _fields(value: Any, of: type[RefreshAnswer]) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in of.model_fields}
-
-
-def _partitions(partitions: PartitionSet) -> list[dict[str, str | None]] | None:
-    return None if partitions.is_whole else [dict(spec) for spec in partitions]
+    return with_catch_up(desk.workspace, shown, declared, sources)

@@ -160,7 +160,7 @@ class Processes(Refresher):
             process = self._begin(job.wish, refresh, words)
             with self._lock:
                 self._running[job.id] = process
-            cluster = {**refresh.cluster, "jobId": str(process.pid)}
+            cluster = {**refresh.cluster_info, "jobId": str(process.pid)}
             workspace.ledger.change_job(job.id, refresh.table, state=WorkState.RUNNING, cluster=cluster)
             code = process.wait()
             with self._lock:

@@ -22,16 +22,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A dynamic table, or one of CREATE TABLE AS, that was dropped.
+    """The result of dropping a dynamic table, or a table of CREATE TABLE AS."""
 
-    ``folder`` is where its files stay, if it had any. With ``is_still_read`` its format finds rows and columns in that folder
-    without the catalog, so that a table made anew under the name has them again. ``purged`` are the files that were deleted.
-    """
-
-    table: TableIdentifier
-    folder: str | None
-    is_still_read: bool
+    identifier: TableIdentifier
+    dropped: bool = True
+    """False: the table did not exist."""
+    location: str | None = None
+    """The folder in which the files of the table stay."""
+    is_still_read: bool = False
+    """Whether a new table of this name finds the rows in that folder again."""
     purged: Deleted = field(default_factory=Deleted)
+    """The files that were deleted."""
 
 
 def check_droppable(workspace: Workspace, registered: RegisteredTable) -> None:
@@ -47,13 +48,10 @@ def check_droppable(workspace: Workspace, registered: RegisteredTable) -> None:
         check_gone(workspace, stage)
 
 
-def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped | None:
-    """As :func:`drop`; a table that is not there is no error, but what is there and no dynamic table is one.
-
-    :return: ``None`` when there was none.
-    """
+def drop_if_exists(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
+    """As :func:`drop`; a table that is not there is no error, but what is there and no dynamic table is one."""
     exists = workspace.catalog(identifier.catalog).table_exists(identifier.path)
-    return drop(workspace, identifier, purge=purge) if exists else None
+    return drop(workspace, identifier, purge=purge) if exists else Dropped(identifier, dropped=False)
 
 
 def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = False) -> Dropped:
@@ -78,8 +76,8 @@ def drop(workspace: Workspace, identifier: TableIdentifier, *, purge: bool = Fal
         _forget(workspace, look_up(workspace, identifier))
         deleted = purging.purge_folder(to_purge) if to_purge is not None else Deleted()
     if purge:
-        return Dropped(identifier, None, is_still_read=False, purged=deleted)
-    return Dropped(identifier, folder, is_still_read=registered.reload().layout() is not None)
+        return Dropped(identifier, purged=deleted)
+    return Dropped(identifier, location=folder, is_still_read=registered.reload().layout() is not None)
 
 
 def _forget(workspace: Workspace, registered: RegisteredTable) -> None:

@@ -31,7 +31,7 @@ class Renamed:
     """A table that got another name; its definition, wherever it stands, still has to say the new one."""
 
     before: TableIdentifier
-    table: TableIdentifier
+    after: TableIdentifier
 
 
 def renamed(identifier: TableIdentifier, name: str) -> TableIdentifier:

@@ -15,17 +15,15 @@ from airflow_dynamic_tables.services.workspace import Workspace, as_dynamic
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """What became of a table that was suspended or resumed.
+    """The state of a table before and after it was suspended or resumed."""
 
-    ``reason`` is why it is suspended now. ``workflow`` says what its scheduler made of that, as a sentence; empty: it was not
-    asked.
-    """
-
-    table: TableIdentifier
+    identifier: TableIdentifier
     before: JobState
-    now: JobState
+    after: JobState
     reason: str = ""
+    """Why the table is suspended now."""
     workflow: str = ""
+    """What the scheduler did with the workflow; empty: the scheduler was not asked."""
 
 
 def suspend(workspace: Workspace, identifier: TableIdentifier, reason: str = "") -> StateChange:

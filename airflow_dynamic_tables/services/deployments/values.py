@@ -95,22 +95,23 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One table, as it is declared and as it is deployed.
-
-    ``place`` is where it is declared: path and line. ``reason`` says why it is that change, ``next`` what applying it does and
-    what is left for a refresh. ``query`` is how the text of the query differs, line by line. ``claimed`` names two deployments
-    that declare the table. ``is_possible`` is false for a rebuild that nothing does in one step.
-    """
+    """How a table, as it is declared, differs from the deployed one."""
 
     identifier: TableIdentifier
     change: Change
     place: str | None = None
+    """Where the table is declared: path and line."""
     reason: str | None = None
+    """Why it is that change."""
     next: str | None = None
+    """What applying it does, and what is left for a refresh."""
     fields: tuple[FieldChange, ...] = ()
     query: str = ""
+    """How the text of the query differs, line by line."""
     columns: tuple[ColumnChange, ...] = ()
     downstream: tuple[Touched, ...] = ()
     cost: Cost | None = None
     claimed: str | None = None
+    """The two deployments that declare the table."""
     is_possible: bool = True
+    """False for a rebuild that nothing does in one step."""

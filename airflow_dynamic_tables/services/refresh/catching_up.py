@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
@@ -22,6 +22,7 @@ from airflow_dynamic_tables.core.tables.partitions import NO_PARTITIONS, WHOLE_T
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, ConflictError, DynamicTableError
+from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.refresh.requests import NEVER, RefreshRequest, requested_partitions
 from airflow_dynamic_tables.services.registered import RegisteredTable
 from airflow_dynamic_tables.services.tables.entries import registered_or_new
@@ -69,29 +70,18 @@ def caught_up(workspace: Workspace, request: RefreshRequest, registered: Registe
     return _first(workspace, request, registered)
 
 
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """What the scheduled refresh at a time makes beside the partitions of its tick, in its first commit, and why.
-
-    ``catch_up`` is ``None`` when that is nothing.
-    """
-
-    catch_up: PartitionSet | None = None
-    catch_up_reason: str | None = None
-
-
-def preview_catch_up(
-    workspace: Workspace, table: DynamicTable, sources: Mapping[TableIdentifier, Source], schedule_time: datetime
-) -> CatchUp:
-    """What a scheduled refresh at that time would make up for; only looks. Sources with a watermark are not looked at."""
-    request = RefreshRequest(table, sources, schedule_time, token="", owner="", catches_up=True)
+def with_catch_up(
+    workspace: Workspace, plan: TablePlan, table: DynamicTable, sources: Mapping[TableIdentifier, Source]
+) -> TablePlan:
+    """A plan with the missed ticks that its refresh would make up for; only looks. Sources with a watermark are not looked at."""
+    request = RefreshRequest(table, sources, plan.schedule_time, token="", owner="", catches_up=True)
     if request.has_watermark or not table.formatters:
-        return CatchUp()
+        return plan
     try:
         found = caught_up(workspace, request, registered_or_new(workspace, table))
     except (CatalogError, ConfigurationError) as error:
-        return CatchUp(catch_up_reason=f"it is not known which ticks are missing: {error}")
-    return CatchUp(None if found.missed.is_empty else found.missed, found.begins or None)
+        return replace(plan, catch_up_reason=f"it is not known which ticks are missing: {error}")
+    return replace(plan, catch_up=None if found.missed.is_empty else found.missed, catch_up_reason=found.begins or None)
 
 
 def _unbroken_until(workspace: Workspace, registered: RegisteredTable) -> datetime | None:

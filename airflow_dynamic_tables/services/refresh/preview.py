@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.refresh.sources import Source
+from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.core.schedule.refresh_mode import RefreshMode
 from airflow_dynamic_tables.core.streaming.partition_commit import PREFIX as COMMIT
 from airflow_dynamic_tables.core.tables.dates import scheduled_partitions
@@ -15,6 +18,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.placing.foreign import is_known
 from airflow_dynamic_tables.definitions.queries.text import variation
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
+from airflow_dynamic_tables.services.continuous.strategies import choose
 
 MANY_VERSIONS = 1000
 """Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""
@@ -28,33 +32,44 @@ VERSION_SECONDS = 0.00005
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a scheduled refresh at ``schedule_time`` would do; ``unchanged``: and what, while nothing that it reads has moved."""
+    """The plan of a scheduled refresh at ``schedule_time``."""
 
     identifier: str
     freshness_seconds: int
     refresh_mode: str
-    reason: str
+    mode_reason: str
+    """Why the table has this refresh mode."""
     cron: str | None
     timezone: str
     schedule_time: datetime
     partitions: PartitionSet
+    """Empty: the complete table."""
     upstream: tuple[str, ...]
     statement: str
     atomicity: str
     unchanged: str
+    """The result of the refresh if no source has changed."""
+    strategy: StrategyName | None = None
+    """The strategy of a table in continuous mode."""
+    strategy_reason: str | None = None
+    catch_up: PartitionSet | None = None
+    """Partitions of missed ticks that the first commit also makes. Empty: the complete table; null: none, or not looked up."""
+    catch_up_reason: str | None = None
 
 
-def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
+def preview(table: DynamicTable, schedule_time: datetime, sources: Mapping[TableIdentifier, Source]) -> TablePlan:
     """What the schedule would refresh at that time; pure.
 
     :param schedule_time: timezone-aware.
+    :param sources: the sources of the definitions.
     """
+    choice = choose(table, sources) if table.is_continuous else None
     partitions = scheduled_partitions(schedule_time, table.freshness, table.formatters, table.timezone)
     return TablePlan(
         identifier=str(table.identifier),
         freshness_seconds=table.freshness.seconds,
         refresh_mode=table.mode.value,
-        reason=table.mode_reason,
+        mode_reason=table.mode_reason,
         cron=table.cron,
         timezone=table.timezone,
         schedule_time=schedule_time,
@@ -63,6 +78,8 @@ def preview(table: DynamicTable, schedule_time: datetime) -> TablePlan:
         statement=statement(table.expanded_query, partitions),
         atomicity=table.atomicity,
         unchanged=_when_unchanged(table),
+        strategy=choice.strategy if choice else None,
+        strategy_reason=choice.reason if choice else None,
     )
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView
+from airflow_dynamic_tables.catalog.values import AnyTable, CatalogDynamicTable, CatalogTable, CatalogView, JobState
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
 from airflow_dynamic_tables.core.schedule.cron import allowed_lag
@@ -19,6 +19,7 @@ from airflow_dynamic_tables.core.schedule.wall_clock import is_ahead
 from airflow_dynamic_tables.core.tables.dates import FORMATTER
 from airflow_dynamic_tables.core.tables.formats import DEFAULT_FORMAT
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+from airflow_dynamic_tables.core.tables.schema import Column
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import NO_SCHEDULE, DynamicTable
 from airflow_dynamic_tables.exceptions import CatalogError, ConfigurationError, TableNotFoundError
@@ -51,40 +52,53 @@ _UNKNOWN = Held(None, None)
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One dynamic table at a glance.
-
-    ``defined`` says whether the definitions have it; ``None``: that is not known. ``fresh_until`` is the time up to which it
-    holds what its sources had. ``lag_seconds`` is how far that lies behind now, ``allowed_lag_seconds`` how far it may at this
-    time (see :func:`~airflow_dynamic_tables.core.schedule.cron.allowed_lag`), and ``late`` whether it is further; ``None``
-    while the table has no version. ``missing_partitions`` counts the partitions of ticks that failed or never ran and should
-    have been made up for, and ``missing`` names them. ``problem`` says why it is not known how fresh the table is.
-    ``behind`` names the dynamic tables that have a newer version than its current one read. ``suspended_because`` is why nothing
-    refreshes it, as far as somebody said. ``dag_paused`` says whether its DAG is paused, where Airflow can be asked.
-    """
+    """One dynamic table at a glance; a value that is not known is null."""
 
     identifier: str
     defined: bool | None
+    """Whether the definitions have the table; null: not known."""
     format: str
     refresh_mode: str
     freshness: str
     freshness_seconds: int | None
-    job_state: str | None
+    job_state: JobState | None
+    """INITIALIZING before the first refresh, RUNNING if refreshes are enabled; null: the catalog does not have the table."""
     suspended_because: str | None
     version: int | None
     data_timestamp: datetime | None
     fresh_until: datetime | None
+    """The time up to which the table holds what its sources had."""
     lag_seconds: int | None
+    """How far ``fresh_until`` lies behind now."""
     allowed_lag_seconds: int | None
+    """How far it may lie behind at this time."""
     late: bool | None
+    """Whether it lies further behind than allowed; null: the table has no version."""
     watermark: datetime | None
+    """The time up to which all partitions of the sources exist; null: the sources have no watermark."""
     missing_partitions: int
+    """The number of partitions that the table lacks because ticks failed or never ran."""
     missing: str | None
+    """The missing partitions: the first and the last, or a few."""
     problem: str | None
+    """Why it is not known how fresh the table is."""
     behind: tuple[NewerParent, ...]
+    """The dynamic tables that have a newer version than the current version of this table read."""
     last_refresh: str | None
     last_error: str | None
     workflow_id: str
     dag_paused: bool | None = None
+    """Whether the DAG is paused; null: Airflow was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription(TableStatus):
+    """One dynamic table with its columns; without a version it has no columns yet."""
+
+    comment: str | None = None
+    columns: tuple[Column, ...] = ()
+    partition_keys: tuple[str, ...] = ()
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +424,7 @@ def _status(seen: _Seen, content: _Content, workspace: Workspace, now: datetime,
         refresh_mode=said.refresh_mode,
         freshness=said.freshness,
         freshness_seconds=period.seconds if period else None,
-        job_state=registered.refresh_handler.job_state.value if registered else None,
+        job_state=registered.refresh_handler.job_state if registered else None,
         suspended_because=(registered.refresh_handler.suspended_because or None) if registered else None,
         version=content.version,
         data_timestamp=content.data_timestamp,

@@ -31,10 +31,10 @@ def test_a_table_is_suspended_and_resumed(gateway: Served, client: httpx.Client)
     _register(gateway)
     for before in ("INITIALIZING", "SUSPENDED"):
         change = client.post(f"{DAILY}/suspend", json={"reason": "moved"}).json()
-        assert (change["before"], change["now"], change["reason"]) == (before, "SUSPENDED", "moved")
+        assert (change["before"], change["after"], change["reason"]) == (before, "SUSPENDED", "moved")
     assert client.get(DAILY).json()["suspendedBecause"] == "moved"
     assert client.post("/v3/dynamic-tables/refresh", json={"tables": ["lake.sales.daily"], "isPeriodic": True}).status_code == 200
-    assert client.post(f"{DAILY}/resume", json={}).json()["now"] == "INITIALIZING"
+    assert client.post(f"{DAILY}/resume", json={}).json()["after"] == "INITIALIZING"
 
 
 def test_a_table_is_dropped(gateway: Served, client: httpx.Client) -> None:
@@ -66,7 +66,7 @@ dynamic_tables:
     (version,) = client.get("/v3/dynamic-tables/lake.sales.numbers/versions").json()["versions"]
     assert (version["number"], version["token"]) == (1, "t1")
     table = client.get("/v3/dynamic-tables/lake.sales.numbers").json()
-    assert (table["version"], table["columns"]) == (1, [{"name": "x", "type": "bigint", "comment": None}])
+    assert (table["version"], table["columns"]) == (1, [{"name": "x", "type": "bigint", "nullable": True, "comment": None}])
 
 
 def test_a_difference_shows_no_view_and_no_table_that_the_caller_may_not_see(gateway: Served, client: httpx.Client) -> None:

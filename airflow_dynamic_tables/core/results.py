@@ -1,0 +1,35 @@
+"""Results of operations as records: a dataclass by its fields, which REST, ``-o json`` and statements all show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from enum import Enum
+from typing import Any
+
+from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.tables.partitions import PartitionSet
+
+
+def items(value: Any) -> Mapping[Any, Any]:
+    """The fields of a dataclass, not converted; a mapping as it is."""
+    return value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON and YAML know it: dataclasses and mappings as dicts, sequences as lists, times as ISO 8601."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, PartitionSet):
+        return value.to_plain()
+    if isinstance(value, TableIdentifier):
+        return str(value)
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in items(value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return value.isoformat() if isinstance(value, date) else str(value)
