@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -216,3 +217,21 @@ def test_nothing_of_this_machine_is_tracked() -> None:
         if pattern.search(line)
     ]
     assert found == []
+
+
+SHARED_NAMES = {
+    *("Access", "Answer", "Batch", "Change", "Changes", "Declaration", "Defaults", "Difference", "Entry", "Gateway", "Group"),
+    *("Held", "KeyField", "Kind", "Listing", "Outcome", "PartitionCommits", "Problem", "Progress", "Refresh", "Server"),
+    *("ServerTable", "Session", "Settings", "SqlPartitions", "Store", "TimeTable"),
+}
+"""Public classes of which another one has the name; the list may only become shorter."""
+
+
+def test_names_of_public_classes_are_unique() -> None:
+    names = Counter(
+        node.name
+        for module in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in names.items() if count > 1} == SHARED_NAMES

@@ -34,7 +34,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Several commands behind one word."""
 
     name: str
@@ -42,9 +42,9 @@ class Group:
     commands: tuple[Command, ...]
 
 
-def sections(commands: Iterable[Command | Group]) -> dict[str, list[Command | Group]]:
+def sections(commands: Iterable[Command | CommandGroup]) -> dict[str, list[Command | CommandGroup]]:
     """The commands as the help lists them, by the titles of its sections."""
-    titles: dict[str, list[Command | Group]] = {"every day": [], "all others": []}
+    titles: dict[str, list[Command | CommandGroup]] = {"every day": [], "all others": []}
     for command in commands:
         is_daily = isinstance(command, Command) and command.is_daily
         titles["every day" if is_daily else "all others"].append(command)

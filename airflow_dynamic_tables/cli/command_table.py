@@ -20,7 +20,7 @@ from airflow_dynamic_tables.cli.arguments import (
     TOKEN,
     Argument,
     Command,
-    Group,
+    CommandGroup,
     sections,
 )
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
@@ -35,7 +35,7 @@ SUMMARY = "Tables that keep themselves fresh: SQL plus a freshness in YAML, refr
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
-_ALL: tuple[Command | Group, ...] = (
+_ALL: tuple[Command | CommandGroup, ...] = (
     *DEFINITION_COMMANDS,
     *DEPLOYMENT_COMMANDS,
     Command(
@@ -172,7 +172,7 @@ _ALL: tuple[Command | Group, ...] = (
     *SERVING_COMMANDS,
     STATEMENTS_COMMAND,
     SPARK_COMMANDS,
-    Group(
+    CommandGroup(
         "db",
         "the databases of ledger and catalogs",
         (
@@ -188,5 +188,5 @@ _ALL: tuple[Command | Group, ...] = (
     ),
 )
 
-COMMANDS: tuple[Command | Group, ...] = tuple(command for section in sections(_ALL).values() for command in section)
+COMMANDS: tuple[Command | CommandGroup, ...] = tuple(command for section in sections(_ALL).values() for command in section)
 """All commands, in the order of the help."""

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_dynamic_tables.cli.arguments import Command, Group, sections
+from airflow_dynamic_tables.cli.arguments import Command, CommandGroup, sections
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 from airflow_dynamic_tables.cli.running import execute
 from airflow_dynamic_tables.core.mistakes import did_you_mean
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def _listed(commands: Sequence[Command | Group]) -> str:
+def _listed(commands: Sequence[Command | CommandGroup]) -> str:
     """A line for each command, or several where the terminal is narrow."""
     names = max(len(command.name) for command in COMMANDS)
     return "\n".join(
@@ -62,9 +62,9 @@ def _width() -> int:
     return max(shutil.get_terminal_size().columns - 2, 40)
 
 
-def _add(children: _Children, commands: Sequence[Command | Group]) -> None:
+def _add(children: _Children, commands: Sequence[Command | CommandGroup]) -> None:
     for command in commands:
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             group = children.add_parser(command.name, help=command.help, description=command.help)
             _add(group.add_subparsers(metavar="COMMAND", required=True, title="commands"), command.commands)
             continue

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from itertools import chain
 from typing import Any
 
@@ -31,6 +32,9 @@ _BETWEEN = "   "
 
 _LONGEST_TEXT = 160
 """Characters of an error or a reason that a table with a line for each record shows."""
+
+_WRITTEN = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
+"""Fields of a refresh, rollback or publication that a table shows."""
 
 _SHOWN = 4
 """How many items of a list a table cell shows."""
@@ -86,6 +90,12 @@ def record(value: Any, form: str) -> None:
     _print(printed, _console())
 
 
+def written(done: Any, form: str) -> None:
+    """Print the line of the history of a write, as a table its most important fields; a version when there is no such line."""
+    fields = items(done)
+    record({name: fields[name] for name in _WRITTEN} if form == "table" and "action" in fields else done, form)
+
+
 def shortened(text: str | None) -> str | None:
     """A sentence for a cell of a table; json and yaml hold all of it."""
     return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
@@ -116,6 +126,8 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, timedelta):
         return _duration(value)
+    if isinstance(value, Enum):
+        return str(getattr(value, "words", value.value))
     if isinstance(value, datetime):
         return value.isoformat(" ", "seconds").replace("+00:00", "Z")
     if isinstance(value, TableIdentifier):

@@ -29,7 +29,7 @@ from airflow_dynamic_tables.services.continuous.changes import DefinitionWatch
 from airflow_dynamic_tables.services.continuous.loop import RUN_DELAY, Ended, Halt, Loop
 from airflow_dynamic_tables.services.continuous.partition_commit import PartitionCommits
 from airflow_dynamic_tables.services.continuous.registry import strategy_of
-from airflow_dynamic_tables.services.continuous.strategies import refusal_of_servers
+from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
 from airflow_dynamic_tables.services.registered import find_entry, why_suspended
 from airflow_dynamic_tables.services.stages.settling import recorded_refresh
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace

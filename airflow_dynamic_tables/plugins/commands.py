@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
-from airflow_dynamic_tables.cli.arguments import Argument, Command, Group, sections
+from airflow_dynamic_tables.cli.arguments import Argument, Command, CommandGroup, sections
 from airflow_dynamic_tables.cli.command_table import COMMANDS, SUMMARY
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Name(str):
         return self.place < other.place if isinstance(other, _Name) else super().__lt__(other)
 
 
-def _all_converted(commands: Sequence[Command | Group]) -> list[ActionCommand | GroupCommand]:
+def _all_converted(commands: Sequence[Command | CommandGroup]) -> list[ActionCommand | GroupCommand]:
     converted = []
     for place, command in enumerate(commands):
         name = _Name(command.name)
@@ -48,8 +48,8 @@ def _all_converted(commands: Sequence[Command | Group]) -> list[ActionCommand | 
     return converted
 
 
-def _converted(command: Command | Group, name: _Name) -> ActionCommand | GroupCommand:
-    if isinstance(command, Group):
+def _converted(command: Command | CommandGroup, name: _Name) -> ActionCommand | GroupCommand:
+    if isinstance(command, CommandGroup):
         return GroupCommand(name=name, help=command.help, subcommands=_all_converted(command.commands))
     return ActionCommand(
         name=name,

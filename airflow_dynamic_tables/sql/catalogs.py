@@ -20,32 +20,33 @@ from airflow_dynamic_tables.definitions.statements.values import (
 )
 from airflow_dynamic_tables.exceptions import AlreadyExistsError, DefinitionError
 from airflow_dynamic_tables.services.catalogs import databases, functions, views
+from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
 from airflow_dynamic_tables.sql.naming import full_names
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 
-def use(session: Session, _: Script, statement: Use) -> Answer:
+def use(session: SqlSession, _: Script, statement: Use) -> StatementResult:
     """``USE``."""
     session.use(statement.catalog, statement.database)
-    return Answer.one(catalog=session.catalog, database=session.database)
+    return StatementResult.one(catalog=session.catalog, database=session.database)
 
 
-def create_database(session: Session, _: Script, statement: CreateDatabase) -> Answer:
+def create_database(session: SqlSession, _: Script, statement: CreateDatabase) -> StatementResult:
     """``CREATE DATABASE``."""
     name = join_name(*session.database_named(statement.name))
     value = CatalogDatabase(_text(statement.comment), _pairs(statement.options))
     databases.create_database(session.workspace, name, value, ignore_if_exists=statement.if_not_exists)
-    return Answer.one(identifier=name, outcome="created")
+    return StatementResult.of(ObjectChange(name, "created"))
 
 
-def drop_database(session: Session, _: Script, statement: DropDatabase) -> Answer:
+def drop_database(session: SqlSession, _: Script, statement: DropDatabase) -> StatementResult:
     """``DROP DATABASE``."""
     name = join_name(*session.database_named(statement.name))
     databases.drop_database(session.workspace, name, ignore_if_not_exists=statement.if_exists, cascade=statement.cascade)
-    return Answer.one(identifier=name, outcome="dropped")
+    return StatementResult.of(ObjectChange(name, "dropped"))
 
 
-def create_view(session: Session, script: Script, statement: CreateView) -> Answer:
+def create_view(session: SqlSession, script: Script, statement: CreateView) -> StatementResult:
     """``CREATE VIEW``: short names in its query are of the session.
 
     :raises DefinitionError: with what is wrong with its query.
@@ -60,17 +61,17 @@ def create_view(session: Session, script: Script, statement: CreateView) -> Answ
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise
-        return Answer.one(identifier=str(view), outcome="exists")
-    return Answer.one(identifier=str(view), outcome="created")
+        return StatementResult.of(ObjectChange(str(view), "exists"))
+    return StatementResult.of(ObjectChange(str(view), "created"))
 
 
-def drop_view(session: Session, _: Script, statement: DropView) -> Answer:
+def drop_view(session: SqlSession, _: Script, statement: DropView) -> StatementResult:
     """``DROP VIEW``."""
     name = views.drop_view(session.workspace, str(session.table(statement.name)), ignore_if_not_exists=statement.if_exists)
-    return Answer.one(identifier=name, outcome="dropped")
+    return StatementResult.of(ObjectChange(name, "dropped"))
 
 
-def create_function(session: Session, _: Script, statement: CreateFunction) -> Answer:
+def create_function(session: SqlSession, _: Script, statement: CreateFunction) -> StatementResult:
     """``CREATE FUNCTION``."""
     name = str(session.table(statement.name))
     function = CatalogFunction(statement.implementation.value, statement.language, _pairs(statement.options))
@@ -79,15 +80,15 @@ def create_function(session: Session, _: Script, statement: CreateFunction) -> A
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise
-        return Answer.one(identifier=name, outcome="exists")
-    return Answer.one(identifier=name, outcome="created")
+        return StatementResult.of(ObjectChange(name, "exists"))
+    return StatementResult.of(ObjectChange(name, "created"))
 
 
-def drop_function(session: Session, _: Script, statement: DropFunction) -> Answer:
+def drop_function(session: SqlSession, _: Script, statement: DropFunction) -> StatementResult:
     """``DROP FUNCTION``."""
     name = str(session.table(statement.name))
     functions.drop_function(session.workspace, name, ignore_if_not_exists=statement.if_exists)
-    return Answer.one(identifier=name, outcome="dropped")
+    return StatementResult.of(ObjectChange(name, "dropped"))
 
 
 def _text(piece: Piece | None) -> str | None:

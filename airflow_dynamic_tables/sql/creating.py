@@ -9,10 +9,10 @@ from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.services.creating.deciding import decide
 from airflow_dynamic_tables.services.creating.wanted import KeysPlace, QueryPlace, WantedTable, purpose_of
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 
-def create_table_as(session: Session, script: Script, statement: CreateTableAs) -> Answer:
+def create_table_as(session: SqlSession, script: Script, statement: CreateTableAs) -> StatementResult:
     """``CREATE [OR REPLACE] TABLE … AS``: its job is awaited.
 
     :raises DefinitionError: with what is wrong with its format or its query, each at its place.
@@ -29,7 +29,7 @@ def create_table_as(session: Session, script: Script, statement: CreateTableAs) 
         comment=statement.comment.value if statement.comment else None,
     )
     made = session.create(wanted, decide(session.workspace, session.project.load()[0], wanted))
-    return Answer.one(identifier=str(made.table), outcome=made.outcome.value, version=made.version, rows=made.rows)
+    return StatementResult.of(made, "table", "outcome", "version", "rows")
 
 
 def _format(script: Script, statement: CreateTableAs) -> str | None:

@@ -31,18 +31,19 @@ from airflow_dynamic_tables.exceptions import (
     TableNotFoundError,
     UnsupportedError,
 )
+from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
 from airflow_dynamic_tables.services.changing import dropping
 from airflow_dynamic_tables.services.changing.registration import register
-from airflow_dynamic_tables.services.changing.renaming import rename
+from airflow_dynamic_tables.services.changing.renaming import Renamed, rename
 from airflow_dynamic_tables.services.deployments.declaring import declaration_of, declared, decoded, new_declaration, tidied
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.files import FileChange
 from airflow_dynamic_tables.services.deployments.values import Change
 from airflow_dynamic_tables.sql.naming import full_names
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 
-def create_table(session: Session, script: Script, statement: CreateDynamicTable) -> Answer:
+def create_table(session: SqlSession, script: Script, statement: CreateDynamicTable) -> StatementResult:
     """``CREATE [OR ALTER] DYNAMIC TABLE``: declared in a file, then registered in its catalog.
 
     :raises TableAlreadyExistsError: when the name is taken.
@@ -51,7 +52,7 @@ def create_table(session: Session, script: Script, statement: CreateDynamicTable
     known = session.project.load()[0].tables.get(identifier)
     exists = known is not None or is_deployed(session, identifier)
     if exists and statement.if_not_exists:
-        return Answer.one(identifier=str(identifier), outcome="exists")
+        return StatementResult.of(ObjectChange(str(identifier), "exists"))
     if exists and not statement.or_alter:
         where = f"it is declared at {known.path}:{known.line}" if known else "its catalog has it"
         raise TableAlreadyExistsError(f"{identifier} exists: {where}. CREATE OR ALTER makes it what the statement says.")
@@ -63,7 +64,7 @@ def create_table(session: Session, script: Script, statement: CreateDynamicTable
     return replace(answer, note=note)
 
 
-def alter_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> Answer:
+def alter_declaration(session: SqlSession, script: Script, statement: AlterDynamicTable) -> StatementResult:
     """``ALTER DYNAMIC TABLE … SET … | RESET … | AS …``: the declaration changes, then what is registered.
 
     :raises SchemaEvolutionError: when the table would have to be rebuilt.
@@ -74,7 +75,7 @@ def alter_declaration(session: Session, script: Script, statement: AlterDynamicT
         return _registered(session, definitions, identifier)
 
 
-def altered_declaration(session: Session, script: Script, statement: AlterDynamicTable) -> FileChange:
+def altered_declaration(session: SqlSession, script: Script, statement: AlterDynamicTable) -> FileChange:
     """What an ALTER of a declaration makes of its file.
 
     :raises ConfigurationError: when the table is declared in YAML.
@@ -88,7 +89,7 @@ def altered_declaration(session: Session, script: Script, statement: AlterDynami
     return declaration.changed_to(altered(declaration.text, declaration.statement, named, text))
 
 
-def rename_table(session: Session, script: Script, statement: RenameTo) -> Answer:
+def rename_table(session: SqlSession, script: Script, statement: RenameTo) -> StatementResult:
     """``ALTER DYNAMIC TABLE … RENAME TO``: the declaration, rows, versions and history go along; the file keeps its name.
 
     While the catalog does not have the new name, the declaration says the former one: after a kill the next refresh renames it.
@@ -108,14 +109,10 @@ def rename_table(session: Session, script: Script, statement: RenameTo) -> Answe
             rename(session.workspace, old, new)
         register(session.workspace, sound_table(definitions, new))
     tidied(session.project, FileChange(plain.path, former.after, plain.after))
-    return _renamed(old, new)
+    return StatementResult.of(Renamed(old, new))
 
 
-def _renamed(old: TableIdentifier, new: TableIdentifier) -> Answer:
-    return Answer(("identifier", "outcome", "was"), ((str(new), "renamed", str(old)),))
-
-
-def drop_table(session: Session, script: Script, statement: DropDynamicTable) -> Answer:
+def drop_table(session: SqlSession, script: Script, statement: DropDynamicTable) -> StatementResult:
     """``DROP DYNAMIC TABLE``: taken out of its file of statements, then dropped from its catalog.
 
     :raises TableNotFoundError: when there is none.
@@ -126,25 +123,25 @@ def drop_table(session: Session, script: Script, statement: DropDynamicTable) ->
     is_there = is_deployed(session, identifier)
     if known is None and not is_there:
         if statement.if_exists and not mistakes:
-            return _dropped(identifier, "did not exist", None)
+            return _dropped(dropping.Dropped(identifier, dropped=False))
         raise unknown(identifier, mistakes)
     if known is None or known.path.suffix != SQL_SUFFIX:
         dropped = dropping.drop(session.workspace, identifier, purge=statement.purge)
-        stays = f"; declared at {known.path}:{known.line}, so its next refresh will recreate it" if known else ""
-        return _dropped(identifier, f"dropped{stays}", dropped)
+        stays = f"It is declared at {known.path}:{known.line}, so its next refresh will recreate it." if known else None
+        return _dropped(dropped, stays)
     declaration = declaration_of(known)
     change = declaration.changed_to(without(declaration.text, declaration.statement))
     with told_at(script, statement), declared(session.project, change):
-        return _dropped(
-            identifier, "dropped", dropping.drop(session.workspace, identifier, purge=statement.purge) if is_there else None
-        )
+        if not is_there:
+            return _dropped(dropping.Dropped(identifier))
+        return _dropped(dropping.drop(session.workspace, identifier, purge=statement.purge))
 
 
-def _dropped(identifier: TableIdentifier, outcome: str, dropped: dropping.Dropped | None) -> Answer:
-    return Answer(("identifier", "outcome", "files stay in"), ((str(identifier), outcome, dropped and dropped.folder),))
+def _dropped(dropped: dropping.Dropped, note: str | None = None) -> StatementResult:
+    return StatementResult.of(dropped, "identifier", "dropped", "location", note=note)
 
 
-def declared_table(session: Session, identifier: TableIdentifier) -> DynamicTable:
+def declared_table(session: SqlSession, identifier: TableIdentifier) -> DynamicTable:
     """The table that the definitions have under a name.
 
     :raises TableNotFoundError: when they have none.
@@ -170,7 +167,7 @@ def unknown(identifier: TableIdentifier, mistakes: Sequence[Mistake]) -> TableNo
     )
 
 
-def is_deployed(session: Session, identifier: TableIdentifier) -> bool:
+def is_deployed(session: SqlSession, identifier: TableIdentifier) -> bool:
     """Whether its catalog has a dynamic table of that name.
 
     :raises TableAlreadyExistsError: when it has something else of that name.
@@ -217,7 +214,7 @@ class Draft:
         return self.script.mistake(self.statement.start + within, mistake.message)
 
 
-def declaration_draft(session: Session, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> Draft:
+def declaration_draft(session: SqlSession, script: Script, statement: CreateDynamicTable, known: DynamicTable | None) -> Draft:
     """What a declaring statement makes of the definitions.
 
     :param known: what the definitions have under that name.
@@ -234,7 +231,7 @@ def declaration_draft(session: Session, script: Script, statement: CreateDynamic
     return Draft(script, statement, change, before.start, edits)
 
 
-def _edits(session: Session, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:
+def _edits(session: SqlSession, script: Script, statement: CreateDynamicTable) -> Iterator[Edit]:
     """What makes the names of a statement full, in offsets of the statement."""
     begins = statement.start
     yield statement.name.start - begins, statement.name.end - begins, str(session.table(statement.name))
@@ -257,7 +254,7 @@ def sound_table(definitions: Definitions, identifier: TableIdentifier) -> Dynami
     return table
 
 
-def _registered(session: Session, definitions: Definitions, identifier: TableIdentifier) -> Answer:
+def _registered(session: SqlSession, definitions: Definitions, identifier: TableIdentifier) -> StatementResult:
     """Have the catalog know what is declared now.
 
     :raises SchemaEvolutionError: when the table would have to be rebuilt.
@@ -269,7 +266,7 @@ def _registered(session: Session, definitions: Definitions, identifier: TableIde
             f"{identifier} would have to be rebuilt: {found.reason} A statement does not do that: change {table.path} by hand, "
             "then say dynamic-tables apply --refresh."
         )
-    return Answer.one(identifier=str(identifier), outcome=register(session.workspace, table).value)
+    return StatementResult.of(ObjectChange(str(identifier), register(session.workspace, table).value))
 
 
 @contextmanager

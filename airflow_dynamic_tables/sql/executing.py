@@ -14,10 +14,10 @@ from airflow_dynamic_tables.definitions.statements.values import Statement
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.redaction import without_secrets
 from airflow_dynamic_tables.sql import catalogs, creating, declarations, lifecycle, looking, reading
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 from airflow_dynamic_tables.yaml_files.texts import line_and_column, text_of
 
-BY_KIND: dict[type[Statement], Callable[[Session, Script, Any], Answer]] = {
+BY_KIND: dict[type[Statement], Callable[[SqlSession, Script, Any], StatementResult]] = {
     values.CreateDynamicTable: declarations.create_table,
     CreateTableAs: creating.create_table_as,
     values.SetFreshness: declarations.alter_declaration,
@@ -52,7 +52,7 @@ class Done:
 
     line: int
     statement: str
-    answer: Answer
+    answer: StatementResult
 
 
 def read_script(text: str, path: Path) -> Script:
@@ -70,7 +70,7 @@ def read_script(text: str, path: Path) -> Script:
     return script
 
 
-def execute(session: Session, script: Script) -> Iterator[Done]:
+def execute(session: SqlSession, script: Script) -> Iterator[Done]:
     """Carry out the statements of a script in order, each when it is asked for.
 
     :raises DynamicTableError: of the first statement that fails; those before it stay done.

@@ -9,42 +9,35 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.statements.parsing import Script
 from airflow_dynamic_tables.definitions.statements.values import Refresh, Resume, Suspend
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
-from airflow_dynamic_tables.services.changing.suspending import StateChange, resume, suspend
-from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, Skipped, latest_schedule_time, parse_partitions
+from airflow_dynamic_tables.services.changing.suspending import resume, suspend
+from airflow_dynamic_tables.services.refresh.requests import RefreshRequest, latest_schedule_time, parse_partitions
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
+from airflow_dynamic_tables.services.stages.settling import result_of
 from airflow_dynamic_tables.sql.declarations import declared_table
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 
-def suspend_table(session: Session, _: Script, statement: Suspend) -> Answer:
+def suspend_table(session: SqlSession, _: Script, statement: Suspend) -> StatementResult:
     """``ALTER DYNAMIC TABLE … SUSPEND``."""
-    return _changed(suspend(session.workspace, session.table(statement.name), f"by a statement of {session.owner}"))
+    return StatementResult.of(suspend(session.workspace, session.table(statement.name), f"by a statement of {session.owner}"))
 
 
-def resume_table(session: Session, script: Script, statement: Resume) -> Answer:
+def resume_table(session: SqlSession, script: Script, statement: Resume) -> StatementResult:
     """``ALTER DYNAMIC TABLE … RESUME``."""
     if statement.options is not None:
         message = "options of one resumption are not kept here; ALTER DYNAMIC TABLE … SET (…) changes those of the table"
         raise DefinitionError((script.mistake(statement.options.start, message),))
-    return _changed(resume(session.workspace, session.table(statement.name)))
+    return StatementResult.of(resume(session.workspace, session.table(statement.name)))
 
 
-def _changed(change: StateChange) -> Answer:
-    row = (str(change.table), change.before.value, change.now.value, change.reason or None, change.workflow or None)
-    return Answer(("identifier", "was", "is", "reason", "scheduler"), (row,))
-
-
-def refresh_table(session: Session, _: Script, statement: Refresh) -> Answer:
+def refresh_table(session: SqlSession, _: Script, statement: Refresh) -> StatementResult:
     """``ALTER DYNAMIC TABLE … REFRESH [PARTITION (…)]``: one refresh, awaited."""
     request = refresh_request(session, statement)
     outcome = session.refresh(request)
-    name = str(request.table.identifier)
-    if isinstance(outcome, Skipped):
-        return Answer.one(identifier=name, outcome="skipped", version=None, reason=outcome.reason.text)
-    return Answer.one(identifier=name, outcome="refreshed", version=outcome.number, reason=None)
+    return StatementResult.of(result_of(session.workspace, request.token, outcome), "table", "state", "version", "reason")
 
 
-def refresh_request(session: Session, statement: Refresh) -> RefreshRequest:
+def refresh_request(session: SqlSession, statement: Refresh) -> RefreshRequest:
     """What a statement wants refreshed, for the latest tick of the table."""
     table = declared_table(session, session.table(statement.name))
     token = str(uuid4())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass, replace
 
 from airflow_dynamic_tables.catalog.values import CatalogDatabase, CatalogFunction
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name, split_name
 from airflow_dynamic_tables.core.plain import to_plain
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.normalised import normalised, restored
 from airflow_dynamic_tables.definitions.printing.statement_text import ended, statement_of
@@ -38,20 +39,20 @@ from airflow_dynamic_tables.services.refresh.requests import latest_schedule_tim
 from airflow_dynamic_tables.sql.declarations import altered_declaration, declaration_draft, declared_table, sound_table, told_at
 from airflow_dynamic_tables.sql.lifecycle import refresh_request
 from airflow_dynamic_tables.sql.reading import explain_select
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 _COLUMNS = ("name", "type", "comment")
 
 
-def show(session: Session, _: Script, statement: Show) -> Answer:
+def show(session: SqlSession, _: Script, statement: Show) -> StatementResult:
     """``SHOW DYNAMIC TABLES`` and likewise for other kinds."""
     if statement.kind is Kind.DYNAMIC_TABLES:
         return _dynamic_tables(session, statement)
     names = _LISTED[statement.kind](session, statement)
-    return Answer((statement.kind.value.lower(),), tuple((name,) for name in names if _matches(statement, name)))
+    return StatementResult((statement.kind.value.lower(),), tuple((name,) for name in names if _matches(statement, name)))
 
 
-def _dynamic_tables(session: Session, statement: Show) -> Answer:
+def _dynamic_tables(session: SqlSession, statement: Show) -> StatementResult:
     """Those that are declared, and those that only their catalog has."""
     catalog, database = session.database_named(statement.within)
     defined = session.project.load()[0].tables
@@ -71,11 +72,11 @@ def _dynamic_tables(session: Session, statement: Show) -> Answer:
         freshness = table.freshness.text if table else entry.freshness if entry else None
         state = entry.refresh_handler.job_state if entry else None
         where = f"{table.path}:{table.line}" if table else None
-        rows.append((name, mode and mode.value, freshness, state and state.words, where))
-    return Answer(("dynamic table", "refresh mode", "freshness", "refreshing", "declared at"), tuple(rows))
+        rows.append((name, mode and mode.value, freshness, state and state.value, where))
+    return StatementResult(("name", "refresh_mode", "freshness", "job_state", "place"), tuple(rows))
 
 
-def _within(session: Session, statement: Show) -> str:
+def _within(session: SqlSession, statement: Show) -> str:
     return join_name(*session.database_named(statement.within))
 
 
@@ -83,19 +84,19 @@ def _last_parts(objects: Iterable[listing.ObjectSummary]) -> list[str]:
     return [split_name(summary.identifier)[-1] for summary in objects]
 
 
-def _databases(session: Session, statement: Show) -> list[str]:
+def _databases(session: SqlSession, statement: Show) -> list[str]:
     catalog = statement.within.parts[0] if statement.within else session.catalog
     return _last_parts(listing.databases(session.workspace, catalog))
 
 
-def _catalogs(session: Session, _: Show) -> list[str]:
+def _catalogs(session: SqlSession, _: Show) -> list[str]:
     defined = session.project.load()[0]
     mentioned = {name.catalog for name in (*defined.tables, *defined.sources)}
     is_embedded = session.workspace.settings.catalogs_file is None
     return [catalog.name for catalog in listing.catalogs(session.workspace, mentioned if is_embedded else ())]
 
 
-_LISTED: dict[Kind, Callable[[Session, Show], list[str]]] = {
+_LISTED: dict[Kind, Callable[[SqlSession, Show], list[str]]] = {
     Kind.TABLES: lambda session, said: _last_parts(listing.tables(session.workspace, _within(session, said))),
     Kind.VIEWS: lambda session, said: _last_parts(listing.views(session.workspace, _within(session, said))),
     Kind.FUNCTIONS: lambda session, said: _last_parts(listing.functions(session.workspace, _within(session, said))),
@@ -113,7 +114,7 @@ def _matches(statement: Show, name: str) -> bool:
     return (re.fullmatch(pattern, name, re.DOTALL) is not None) is not statement.negated
 
 
-def show_create(session: Session, _: Script, statement: ShowCreate) -> Answer:
+def show_create(session: SqlSession, _: Script, statement: ShowCreate) -> StatementResult:
     """``SHOW CREATE DYNAMIC TABLE``: as it is written in its file; else the statement that would declare the same.
 
     :raises TableNotFoundError: when there is no such table, in the definitions or in its catalog.
@@ -128,10 +129,10 @@ def show_create(session: Session, _: Script, statement: ShowCreate) -> Answer:
         text = statement_of(restored(normalised(table)))
     else:
         text = statement_of(deployed_table(session.workspace, identifier))
-    return Answer(("create dynamic table",), ((text,),))
+    return StatementResult(("create dynamic table",), ((text,),))
 
 
-def describe(session: Session, _: Script, statement: Describe) -> Answer:
+def describe(session: SqlSession, _: Script, statement: Describe) -> StatementResult:
     """``DESCRIBE [EXTENDED]``: columns, and with EXTENDED all that the catalog knows besides."""
     identifier = session.table(statement.name)
     try:
@@ -144,14 +145,9 @@ def describe(session: Session, _: Script, statement: Describe) -> Answer:
     rows: list[tuple[str, str | None, str | None]] = [(column.name, column.type, column.comment) for column in value.columns]
     if statement.extended:
         rows.append(("# details", None, None))
-        said = {"identifier": identifier, "kind": details.kind, **output_fields(value), **(details.statistics or {})}
+        said = {"identifier": identifier, "kind": details.kind, **items(value), **(details.statistics or {})}
         rows += [(name, _said(item), None) for name, item in said.items() if name not in ("columns", "definition")]
-    return Answer(_COLUMNS, tuple(rows))
-
-
-def output_fields(value: object) -> dict[str, object]:
-    """The fields of a value by their names."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    return StatementResult(_COLUMNS, tuple(rows))
 
 
 def _said(value: object) -> str | None:
@@ -164,16 +160,16 @@ def _said(value: object) -> str | None:
     return json.dumps(value) if isinstance(value, dict | list | tuple) else str(value)
 
 
-def _declared_columns(table: DynamicTable) -> Answer:
+def _declared_columns(table: DynamicTable) -> StatementResult:
     """The columns of a table that no catalog has yet, as far as its query tells."""
     analysis = analyse(table.expanded_query)
     names = analysis.outputs or ()
     types = analysis.types or (None,) * len(names)
     rows = tuple((name or "?", kind, table.comments.get(name or "")) for name, kind in zip(names, types, strict=True))
-    return Answer(_COLUMNS, rows)
+    return StatementResult(_COLUMNS, rows)
 
 
-def explain(session: Session, script: Script, statement: Explain) -> Answer:
+def explain(session: SqlSession, script: Script, statement: Explain) -> StatementResult:
     """``EXPLAIN``: what a statement would do; it does nothing."""
     explained = statement.explained
     if isinstance(explained, Query):
@@ -181,7 +177,9 @@ def explain(session: Session, script: Script, statement: Explain) -> Answer:
     if isinstance(explained, Refresh):
         request = refresh_request(session, explained)
         partitions = requested_partitions(request)
-        return _explained(request.table, partitions=str(partitions), statement=sql_of(request.table.expanded_query, partitions))
+        planned = preview(request.table, request.schedule_time, request.sources)
+        statement_text = sql_of(request.table.expanded_query, partitions)
+        return StatementResult.properties(replace(planned, partitions=partitions, statement=statement_text))
     identifier = session.table(explained.name)
     if isinstance(explained, CreateDynamicTable):
         known = session.project.load()[0].tables.get(identifier)
@@ -194,27 +192,8 @@ def explain(session: Session, script: Script, statement: Explain) -> Answer:
     return _planned(session, definitions, sound_table(definitions, identifier))
 
 
-def _planned(session: Session, definitions: Definitions, table: DynamicTable) -> Answer:
+def _planned(session: SqlSession, definitions: Definitions, table: DynamicTable) -> StatementResult:
     """What a table would be like, and what that is to what is deployed."""
     (found,) = differences(session.workspace, definitions, [table])
-    planned = preview(table, latest_schedule_time(table, session.workspace.now()))
-    return _explained(
-        table,
-        cron=planned.cron,
-        partitions=str(planned.partitions),
-        upstream=", ".join(planned.upstream),
-        statement=planned.statement,
-        change=found.change.words,
-        because=found.reason,
-        downstream=", ".join(str(touched.table) for touched in found.downstream) or None,
-    )
-
-
-def _explained(table: DynamicTable, **more: str | None) -> Answer:
-    said = {
-        "identifier": str(table.identifier),
-        "refresh mode": f"{table.mode.value}: {table.mode_reason}",
-        "freshness": table.freshness.text,
-        **more,
-    }
-    return Answer(("property", "value"), tuple((name, value) for name, value in said.items() if value is not None))
+    planned = preview(table, latest_schedule_time(table, session.workspace.now()), definitions.sources)
+    return StatementResult.properties(planned, found)

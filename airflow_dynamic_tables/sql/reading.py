@@ -15,7 +15,7 @@ from airflow_dynamic_tables.services.creating.answering import answer, read_quer
 from airflow_dynamic_tables.services.creating.reading import ReadTable
 from airflow_dynamic_tables.services.creating.wanted import QueryPlace
 from airflow_dynamic_tables.services.tables.status import sample
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 
 MOST_ROWS = 10_000
 """Rows that one statement shows: all of them are in memory at once."""
@@ -24,7 +24,7 @@ USUAL_ROWS = 1_000
 """Rows that a statement without LIMIT shows."""
 
 
-def select(session: Session, script: Script, statement: Query) -> Answer:
+def select(session: SqlSession, script: Script, statement: Query) -> StatementResult:
     """A query. Columns of one table are read by its format, without Spark; anything else by Spark.
 
     :raises DefinitionError: when it has mistakes, e.g. names a column that the table does not have.
@@ -40,18 +40,20 @@ def select(session: Session, script: Script, statement: Query) -> Answer:
     return _by_format(session, script, statement.text, selected, columns)
 
 
-def explain_select(session: Session, script: Script, query: Piece) -> Answer:
+def explain_select(session: SqlSession, script: Script, query: Piece) -> StatementResult:
     """What a query would read, and how."""
     selected = simple_select(query.value)
     if selected is not None and _columns_by_format(session, selected) is not None:
         how = "its format, at the current version"
-        return Answer.one(reads=str(session.table(selected.table)), how=how, rows=_most(query.value))
+        return StatementResult.one(reads=str(session.table(selected.table)), how=how, rows=_most(query.value))
     wanted = _read(session, script, query)
     tables = ", ".join(map(str, wanted.table.upstream)) or None
-    return Answer.one(reads=tables, how="Spark, at the current versions", rows=_most(query.value))
+    return StatementResult.one(reads=tables, how="Spark, at the current versions", rows=_most(query.value))
 
 
-def _by_format(session: Session, script: Script, text: Piece, selected: SimpleSelect, columns: tuple[Column, ...]) -> Answer:
+def _by_format(
+    session: SqlSession, script: Script, text: Piece, selected: SimpleSelect, columns: tuple[Column, ...]
+) -> StatementResult:
     identifier = session.table(selected.table)
     names = [_known(script, text, column, columns) for column in selected.columns] or [column.name for column in columns]
     shown = [column.shown_as for column in selected.columns] or names
@@ -59,18 +61,18 @@ def _by_format(session: Session, script: Script, text: Piece, selected: SimpleSe
     more = 0 if selected.limit == most else 1
     rows = sample(session.workspace, identifier, most + more) if most else []
     values = tuple(tuple(row.get(name) for name in names) for row in rows[:most])
-    return Answer(tuple(shown), values, _note(most, is_cut=len(rows) > most))
+    return StatementResult(tuple(shown), values, _note(most, is_cut=len(rows) > most))
 
 
-def _by_spark(session: Session, script: Script, text: Piece) -> Answer:
+def _by_spark(session: SqlSession, script: Script, text: Piece) -> StatementResult:
     most = _most(text.value)
     wanted = _read(session, script, text)
     first = answer(session.workspace, wanted, most, _place(script, text), session.query)
     asked = _asked(text.value)
-    return Answer(first.columns, first.rows, _note(most, is_cut=first.is_cut and asked != most))
+    return StatementResult(first.columns, first.rows, _note(most, is_cut=first.is_cut and asked != most))
 
 
-def _read(session: Session, script: Script, text: Piece) -> ReadTable:
+def _read(session: SqlSession, script: Script, text: Piece) -> ReadTable:
     definitions = session.project.load()[0]
     return read_query(session.workspace, definitions, text.value, (session.catalog, session.database), _place(script, text))
 
@@ -99,7 +101,7 @@ def _note(most: int, *, is_cut: bool) -> str | None:
     return f"Only the first {most:,} rows are shown{more}."
 
 
-def _columns_by_format(session: Session, selected: SimpleSelect) -> tuple[Column, ...] | None:
+def _columns_by_format(session: SqlSession, selected: SimpleSelect) -> tuple[Column, ...] | None:
     """The columns of a table that its format can read; ``None``: only Spark can.
 
     :raises TableNotFoundError: when it does not exist, or has no version yet.
@@ -111,7 +113,7 @@ def _columns_by_format(session: Session, selected: SimpleSelect) -> tuple[Column
     return _columns(session, identifier, entry) if is_own(entry) or isinstance(entry, CatalogDynamicTable) else None
 
 
-def _columns(session: Session, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
+def _columns(session: SqlSession, identifier: TableIdentifier, entry: CatalogTable | CatalogDynamicTable) -> tuple[Column, ...]:
     """The columns that a table has now.
 
     :raises TableNotFoundError: when it has no version yet.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_dynamic_tables.core.identifiers import TableIdentifier, join_name
+from airflow_dynamic_tables.core.results import plain
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.statements.values import Name
 from airflow_dynamic_tables.exceptions import DatabaseNotFoundError
@@ -20,21 +21,34 @@ from airflow_dynamic_tables.services.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a statement gives back: rows, each with a value for every column, and what to know about them, as a sentence."""
+class StatementResult:
+    """Rows, each with a value for every column, and a remark on them. A terminal shows the columns that ``shown`` names."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
     note: str | None = None
+    shown: tuple[str, ...] = ()
 
     @classmethod
-    def one(cls, **values: object) -> Answer:
+    def one(cls, **values: object) -> StatementResult:
         """One row."""
         return cls(tuple(values), (tuple(values.values()),))
 
+    @classmethod
+    def of(cls, result: Any, *shown: str, note: str | None = None) -> StatementResult:
+        """One row with a column for every field of a dataclass that a service returned."""
+        row = plain(result)
+        return cls(tuple(row), (tuple(row.values()),), note, shown)
+
+    @classmethod
+    def properties(cls, *results: Any) -> StatementResult:
+        """A row for every field of some dataclasses that has a value."""
+        values = {name: value for result in results for name, value in plain(result).items()}
+        return cls(("property", "value"), tuple((name, value) for name, value in values.items() if value not in (None, [], "")))
+
 
 @dataclass(slots=True)
-class Session:
+class SqlSession:
     """What statements work on; ``catalog`` and ``database`` are those of names that leave them out, and USE changes them.
 
     ``refresh`` runs one refresh to its end, ``create`` one CREATE TABLE AS, ``query`` the plan of a query that only reads; see
@@ -59,7 +73,7 @@ class Session:
         create: Callable[[WantedTable, Decision], Created],
         query: Run,
         owner: str,
-    ) -> Session:
+    ) -> SqlSession:
         """A session that begins in the default database of the default catalog."""
         scope = (workspace.catalogs.default_catalog, workspace.catalogs.default_database)
         return cls(project, workspace, refresh, create, query, owner, *scope)

@@ -139,7 +139,7 @@ def test_plan_is_the_frozen_contract(dynamic_tables: Run, project: Path) -> None
         "identifier",
         "freshness_seconds",
         "refresh_mode",
-        "reason",
+        "mode_reason",
         "cron",
         "timezone",
         "partitions",
@@ -150,7 +150,7 @@ def test_plan_is_the_frozen_contract(dynamic_tables: Run, project: Path) -> None
     assert daily["atomicity"] == "staged"
     assert daily["freshness_seconds"] == 86_400
     assert daily["refresh_mode"] == "FULL"
-    assert "30 minutes" in daily["reason"]
+    assert "30 minutes" in daily["mode_reason"]
     assert (daily["cron"], daily["timezone"]) == ("0 0 * * *", "Europe/Berlin")
     assert daily["partitions"] == [{"ds": "2024-01-01"}]
     assert daily["upstream"] == ["lake.raw.orders"]

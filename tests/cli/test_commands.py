@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_dynamic_tables.cli.arguments import Command, Group, sections
+from airflow_dynamic_tables.cli.arguments import Command, CommandGroup, sections
 from airflow_dynamic_tables.cli.catalog_command_table import CATALOG_COMMANDS
 from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.cli.main import main
@@ -19,7 +19,7 @@ from airflow_dynamic_tables.cli.main import main
 
 def _commands() -> Iterator[tuple[str, Command]]:
     for entry in COMMANDS:
-        if isinstance(entry, Group):
+        if isinstance(entry, CommandGroup):
             yield from ((f"{entry.name} {command.name}", command) for command in entry.commands)
         else:
             yield entry.name, entry

@@ -30,10 +30,10 @@ def test_a_table_is_dropped_when_somebody_says_yes(project: Path, dynamic_tables
     dropped = dynamic_tables("drop", "numbers", "--yes", "-o", "json")
     assert dropped.code == 0
     told = json.loads(dropped.out)
-    assert (told["table"], told["is_still_read"]) == ("lake.sales.numbers", False)
+    assert (told["identifier"], told["is_still_read"]) == ("lake.sales.numbers", False)
     assert "If the table is still defined, its next refresh will recreate it." in dropped.err
-    assert f"The maintenance leaves the files in {told['folder']} alone" in dropped.err
-    assert Path(told["folder"].removeprefix("file://")).is_dir()
+    assert f"The maintenance leaves the files in {told['location']} alone" in dropped.err
+    assert Path(told["location"].removeprefix("file://")).is_dir()
     assert dynamic_tables("show", "numbers").code == 1
     again = dynamic_tables("drop", "numbers", "--yes")
     assert again.code == 1

@@ -66,7 +66,7 @@ def test_what_is_in_quarantine_is_published(dynamic_tables: Any, token: str) -> 
         assert "row_count: 1 rows, 4 before (-75%); at least -50% expected" in shown
         assert "small: 1 rows violate it" in shown
     published = json.loads(dynamic_tables("publish", token, "-o", "json").out)
-    assert (published["table"], published["number"], published["token"]) == ("lake.sales.numbers", 2, token)
+    assert (published["table"], published["version"], published["token"]) == ("lake.sales.numbers", 2, token)
     assert rows(dynamic_tables) == [5]
 
 

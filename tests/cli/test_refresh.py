@@ -64,7 +64,7 @@ def test_refreshes_from_first_version_to_partition(dynamic_tables: Run, project:
     assert unknown.code == 1
     assert unknown.err == "Version 9 of lake.sales.daily_revenue is not kept (any more); kept are: 1, 2, 3.\n"
     back = json.loads(dynamic_tables("rollback", "daily_revenue", "--to", "2", "-o", "json").out)
-    assert (back["table"], back["restored"], back["number"]) == ("lake.sales.daily_revenue", 2, 4)
+    assert (back["table"], back["action"], back["version"]) == ("lake.sales.daily_revenue", "ROLLBACK", 4)
     assert _rows(dynamic_tables, "daily_revenue") == [{"ds": "2024-01-01", "revenue": 12}, {"ds": "2024-01-02", "revenue": 11}]
     history = json.loads(dynamic_tables("history", "daily_revenue", "-o", "json").out)
     assert [refresh["action"] for refresh in history] == ["ROLLBACK", "PARTITIONS", "PARTITIONS", "INITIALIZE"]

@@ -46,7 +46,7 @@ def test_a_table_is_listed_with_the_dag_that_refreshes_it(dynamic_tables: Run, p
 def test_create_registers_alters_and_leaves_alone(dynamic_tables: Run, project: Path) -> None:
     def create(*tables: str) -> dict[str, str]:
         created = json.loads(dynamic_tables("create", *tables, "-o", "json").out)
-        return {entry["identifier"]: entry["registration"] for entry in created}
+        return {entry["identifier"]: entry["outcome"] for entry in created}
 
     assert create("total") == {"lake.sales.total": "created"}
     assert create() == {"lake.sales.daily_revenue": "created", "lake.sales.total": "unchanged"}

@@ -22,7 +22,8 @@ def test_a_table_is_suspended_and_resumed(project: Path, dynamic_tables: Any, mo
     assert dynamic_tables("refresh", "numbers").code == 0
 
     suspended = dynamic_tables("suspend", "numbers", "-o", "json")
-    assert json.loads(suspended.out) == {"table": "lake.sales.numbers", "was": "enabled", "is": "suspended"}
+    change = json.loads(suspended.out)
+    assert (change["identifier"], change["before"], change["after"]) == ("lake.sales.numbers", "RUNNING", "SUSPENDED")
     assert "is suspended; resume it to refresh again" in dynamic_tables("refresh", "numbers").err
     assert dynamic_tables("suspend", "numbers", "--reason", "it moves").code == 0
     assert "is suspended (it moves)" in dynamic_tables("refresh", "numbers").err
@@ -32,7 +33,8 @@ def test_a_table_is_suspended_and_resumed(project: Path, dynamic_tables: Any, mo
     assert "suspended" in dynamic_tables("show", "numbers").out
 
     resumed = dynamic_tables("resume", "numbers", "-o", "json")
-    assert json.loads(resumed.out) == {"table": "lake.sales.numbers", "was": "suspended", "is": "enabled"}
+    change = json.loads(resumed.out)
+    assert (change["before"], change["after"], change["reason"]) == ("SUSPENDED", "RUNNING", "")
 
 
 def test_a_table_is_renamed_and_dropped(project: Path, dynamic_tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ def test_a_table_is_renamed_and_dropped(project: Path, dynamic_tables: Any, monk
     monkeypatch.setattr(SparkSubmitRunner, "run", lambda _self, plan, _environment: write_numbers(plan))
     assert dynamic_tables("refresh", "numbers").code == 0
     renamed = dynamic_tables("rename", "numbers", "others", "-o", "json")
-    assert json.loads(renamed.out) == {"before": "lake.sales.numbers", "table": "lake.sales.others"}
+    assert json.loads(renamed.out) == {"before": "lake.sales.numbers", "after": "lake.sales.others"}
     assert "The definitions still say lake.sales.numbers" in renamed.err
     assert dynamic_tables("rename", "numbers", "lake.other.numbers").code == 1
     assert dynamic_tables("drop", "lake.sales.others", "--if-exists").code == 2

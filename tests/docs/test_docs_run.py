@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_dynamic_tables.cli.arguments import Group
+from airflow_dynamic_tables.cli.arguments import CommandGroup
 from airflow_dynamic_tables.cli.command_table import COMMANDS
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.definitions.loader import load_sound_definitions
@@ -231,7 +231,7 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     missing = []
     for command in COMMANDS:
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             lines = {f"{command.name} {inner.name}": inner for inner in command.commands}
         else:
             lines = {command.name: command}

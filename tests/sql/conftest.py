@@ -20,11 +20,17 @@ from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.settings import Settings
 from airflow_dynamic_tables.services.workspace import Workspace, open_workspace
 from airflow_dynamic_tables.sql.executing import execute, read_script
-from airflow_dynamic_tables.sql.session import Answer, Session
+from airflow_dynamic_tables.sql.session import SqlSession, StatementResult
 from tests.support.clock import Clock
 from tests.support.pyarrow_job import write_numbers
 
-Say = Callable[..., list[Answer]]
+
+def fields(result: StatementResult) -> dict[str, object]:
+    """The fields of the one row of a result."""
+    return dict(zip(result.columns, result.rows[0], strict=True))
+
+
+Say = Callable[..., list[StatementResult]]
 
 CATALOGS = "catalogs: [{name: lake, type: sql, is-default: true, default-database: sales}]"
 
@@ -52,7 +58,7 @@ def workspace(tmp_path: Path, empty_state: Path) -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def session(project: Project, workspace: Workspace) -> Session:
+def session(project: Project, workspace: Workspace) -> SqlSession:
     """A session whose refreshes write the numbers 1, 2 and 3 into column ``x``."""
 
     def refresh(request: RefreshRequest) -> Version | Skipped:
@@ -65,14 +71,14 @@ def session(project: Project, workspace: Workspace) -> Session:
     def query(_plans: QueryTestPlans, _environment: Mapping[str, str]) -> QueryTestOutcomes:
         pytest.fail("a statement that needs no Spark asked for it")
 
-    return Session.opened(project, workspace, refresh, create, query, "somebody@somewhere")
+    return SqlSession.opened(project, workspace, refresh, create, query, "somebody@somewhere")
 
 
 @pytest.fixture
-def say(session: Session) -> Say:
+def say(session: SqlSession) -> Say:
     """Carries out statements, and gives their answers."""
 
-    def said(text: str, by: Session = session) -> list[Answer]:
+    def said(text: str, by: SqlSession = session) -> list[StatementResult]:
         return [done.answer for done in execute(by, read_script(text, Path("-e")))]
 
     return said

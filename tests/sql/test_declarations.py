@@ -22,8 +22,8 @@ from airflow_dynamic_tables.exceptions import (
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import Workspace
 from airflow_dynamic_tables.sql import declarations
-from airflow_dynamic_tables.sql.session import Session
-from tests.sql.conftest import Say
+from airflow_dynamic_tables.sql.session import SqlSession
+from tests.sql.conftest import Say, fields
 
 NUMBERS = "CREATE DYNAMIC TABLE numbers FRESHNESS = INTERVAL '1' DAY AS SELECT 1 AS x"
 NAME = TableIdentifier("lake", "sales", "numbers")
@@ -50,7 +50,7 @@ def test_a_created_table_is_declared_in_a_file_and_registered(
     assert _entry(workspace).refresh_handler.job_state is JobState.INITIALIZING
 
 
-def test_names_in_files_are_full_whatever_the_session_uses(say: Say, folder: Path, session: Session) -> None:
+def test_names_in_files_are_full_whatever_the_session_uses(say: Say, folder: Path, session: SqlSession) -> None:
     say("CREATE DATABASE raw; USE raw; CREATE DYNAMIC TABLE n FRESHNESS = '1 day' AS SELECT 1 AS x")
     say("CREATE DYNAMIC TABLE sales.m FRESHNESS = '1 day' AS SELECT n.x FROM n JOIN raw.n AS other USING (x)")
     assert (session.catalog, session.database) == ("lake", "raw")
@@ -134,7 +134,7 @@ def test_what_would_break_definitions_is_told_where_it_was_said_and_changes_noth
 def test_what_is_broken_already_is_in_nobodys_way(say: Say, folder: Path) -> None:
     (folder / "broken.yaml").write_text("dynamic_tables: [}")
     assert say(NUMBERS)[0].rows == (("lake.sales.numbers", "created"),)
-    assert say("DROP DYNAMIC TABLE numbers")[0].rows[0][:2] == ("lake.sales.numbers", "dropped")
+    assert fields(say("DROP DYNAMIC TABLE numbers")[0])["dropped"] is True
 
 
 def test_broken_defaults_keep_new_tables_out(say: Say, folder: Path) -> None:
@@ -162,13 +162,13 @@ def test_a_dropped_table_is_gone_from_its_file_and_its_catalog(say: Say, folder:
     file = folder / "several.sql"
     kept = "CREATE DYNAMIC TABLE lake.sales.kept FRESHNESS = '1 day' AS SELECT 1 AS x;\n"
     file.write_text(f"-- two of them\n{kept}{NUMBERS.replace('numbers', 'lake.sales.numbers')};\n")
-    assert say("DROP DYNAMIC TABLE numbers")[0].rows[0][:2] == ("lake.sales.numbers", "dropped")
+    assert fields(say("DROP DYNAMIC TABLE numbers")[0])["dropped"] is True
     assert file.read_text() == f"-- two of them\n{kept}"
     say("DROP DYNAMIC TABLE kept")
     assert not file.exists()
     with pytest.raises(TableNotFoundError, match=r"There is no dynamic table lake\.sales\.numbers"):
         say("DROP DYNAMIC TABLE numbers")
-    assert say("DROP DYNAMIC TABLE IF EXISTS numbers")[0].rows[0][1] == "did not exist"
+    assert fields(say("DROP DYNAMIC TABLE IF EXISTS numbers")[0])["dropped"] is False
 
 
 def test_a_table_that_is_not_declared_any_more_is_dropped_and_can_be_declared_again(say: Say, folder: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_table_that_is_not_declared_any_more_is_dropped_and_can_be_declared_ag
         say(NUMBERS)
     assert say(NUMBERS.replace("CREATE", "CREATE OR ALTER"))[0].rows[0][1] == "unchanged"
     (folder / "lake.sales.numbers.sql").unlink()
-    assert say("DROP DYNAMIC TABLE numbers")[0].rows[0][1] == "dropped"
+    assert fields(say("DROP DYNAMIC TABLE numbers")[0])["dropped"] is True
 
 
 def test_a_renamed_table_keeps_its_rows_and_its_versions(say: Say, folder: Path, project: Project, workspace: Workspace) -> None:
@@ -189,9 +189,7 @@ def test_a_renamed_table_keeps_its_rows_and_its_versions(say: Say, folder: Path,
     with pytest.raises(UnsupportedError, match="within its database"):
         say("ALTER DYNAMIC TABLE numbers RENAME TO other.database")
     assert list(project.load_all().tables) == [NAME]
-    assert say("ALTER DYNAMIC TABLE numbers RENAME TO others")[0].rows == (
-        ("lake.sales.others", "renamed", "lake.sales.numbers"),
-    )
+    assert say("ALTER DYNAMIC TABLE numbers RENAME TO others")[0].rows == (("lake.sales.numbers", "lake.sales.others"),)
     assert list(project.load_all().tables) == [new]
     assert "renamed_from" not in (folder / "lake.sales.numbers.sql").read_text()
     assert say("SELECT x FROM others LIMIT 9")[0].rows == ((1,), (2,), (3,))
@@ -212,7 +210,8 @@ def test_a_rename_that_was_cut_short_is_ended_by_the_next_refresh(
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert "renamed_from" in (folder / "lake.sales.numbers.sql").read_text()
-    assert say("ALTER DYNAMIC TABLE others REFRESH")[0].rows[0][1:3] == ("refreshed", 2)
+    refreshed = fields(say("ALTER DYNAMIC TABLE others REFRESH")[0])
+    assert (refreshed["state"], refreshed["version"]) == ("SUCCEEDED", 2)
     assert not workspace.catalog("lake").table_exists(NAME.path)
 
 
@@ -220,7 +219,8 @@ def test_a_table_is_dropped_with_its_files(say: Say, workspace: Workspace) -> No
     say(f"{NUMBERS}; ALTER DYNAMIC TABLE numbers REFRESH")
     files = Path(str(_entry(workspace).location).removeprefix("file://"))
     assert list(files.rglob("*.parquet"))
-    assert say("DROP DYNAMIC TABLE numbers PURGE")[0].rows == (("lake.sales.numbers", "dropped", None),)
+    dropped = fields(say("DROP DYNAMIC TABLE numbers PURGE")[0])
+    assert (dropped["dropped"], dropped["location"]) == (True, None)
     assert not list(files.rglob("*.parquet"))
 
 

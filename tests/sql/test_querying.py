@@ -15,7 +15,7 @@ from airflow_dynamic_tables.core.refresh.allowed import Allowed
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.jobs.drivers.jvm import JvmDriver
 from airflow_dynamic_tables.jobs.query_tests.running import run_query_tests
-from airflow_dynamic_tables.sql.session import Session
+from airflow_dynamic_tables.sql.session import SqlSession
 from tests.sql.conftest import Say
 
 pytestmark = pytest.mark.spark
@@ -24,7 +24,7 @@ NUMBERS = "CREATE DYNAMIC TABLE numbers FRESHNESS = INTERVAL '1' DAY AS SELECT 1
 
 
 @pytest.fixture
-def session(session: Session, spark: SparkSession) -> Session:
+def session(session: SqlSession, spark: SparkSession) -> SqlSession:
     """A session whose queries are run by Spark."""
 
     def query(plans: QueryTestPlans, _environment: Mapping[str, str]) -> QueryTestOutcomes:
@@ -80,7 +80,9 @@ def test_rows_beyond_the_limit_are_left_out_and_a_note_says_so(say: Say) -> None
         ("SELECT TRANSFORM (x) USING 'cat' FROM numbers", "-e:1:22: "),
     ],
 )
-def test_what_is_wrong_or_does_more_than_reading_is_told_at_its_place(session: Session, say: Say, query: str, told: str) -> None:
+def test_what_is_wrong_or_does_more_than_reading_is_told_at_its_place(
+    session: SqlSession, say: Say, query: str, told: str
+) -> None:
     say(NUMBERS)
     session.workspace = replace(session.workspace, settings=replace(session.workspace.settings, allowed=Allowed(False, False)))
     with pytest.raises(DefinitionError) as refused:

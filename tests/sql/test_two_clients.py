@@ -20,7 +20,7 @@ from airflow_dynamic_tables.services.deployments import declaring, files
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.workspace import open_workspace
 from airflow_dynamic_tables.sql import declarations
-from airflow_dynamic_tables.sql.session import Session
+from airflow_dynamic_tables.sql.session import SqlSession
 from tests.sql.conftest import Say
 
 NUMBERS = "CREATE DYNAMIC TABLE numbers FRESHNESS = '1 day' AS SELECT 1 AS x"
@@ -30,10 +30,10 @@ NAME = TableIdentifier("lake", "sales", "numbers")
 
 
 @contextmanager
-def _another(session: Session) -> Iterator[Session]:
+def _another(session: SqlSession) -> Iterator[SqlSession]:
     """A session of another client of the same installation."""
     with open_workspace(session.workspace.settings, session.workspace.clock) as workspace:
-        yield Session.opened(session.project, workspace, session.refresh, session.create, session.query, "somebody else")
+        yield SqlSession.opened(session.project, workspace, session.refresh, session.create, session.query, "somebody else")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def _another(session: Session) -> Iterator[Session]:
     ],
 )
 def test_of_two_clients_that_change_one_table_at_once_one_is_told(
-    say: Say, session: Session, monkeypatch: pytest.MonkeyPatch, before: str, statements: tuple[str, str]
+    say: Say, session: SqlSession, monkeypatch: pytest.MonkeyPatch, before: str, statements: tuple[str, str]
 ) -> None:
     say(before)
     both_have_read = threading.Barrier(2, timeout=60)
@@ -111,7 +111,7 @@ def _die_at(step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dropping, "drop", deadly(dropping.drop, is_before=step == "drop"))
 
 
-def _killed(session: Session, say: Say, statement: str, step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def _killed(session: SqlSession, say: Say, statement: str, step: str, number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a process of its own was killed at that step of a statement."""
     child = os.fork()
     if child == 0:
@@ -126,7 +126,7 @@ def _killed(session: Session, say: Say, statement: str, step: str, number: int, 
     return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-def _state(session: Session) -> tuple[str | None, str | None]:
+def _state(session: SqlSession) -> tuple[str | None, str | None]:
     """The freshness of the table as it is declared, and as its catalog has it."""
     table = session.project.load_all().tables.get(NAME)
     declared = table.freshness.text if table is not None else None
@@ -150,7 +150,7 @@ def _state(session: Session) -> tuple[str | None, str | None]:
 )
 def test_a_statement_that_is_killed_at_any_step_is_done_or_not_and_saying_it_again_ends_it(
     say: Say,
-    session: Session,
+    session: SqlSession,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     before: str,
@@ -168,7 +168,7 @@ def test_a_statement_that_is_killed_at_any_step_is_done_or_not_and_saying_it_aga
 
 
 def test_what_fails_in_the_catalog_is_not_declared_either(
-    say: Say, session: Session, folder: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+    say: Say, session: SqlSession, folder: Path, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise DynamicTableError("The catalog cannot be reached.")

@@ -19,6 +19,7 @@ router = ResultRouter()
 
 _ONE_WAY = "partition and full_refresh exclude each other, and a periodic refresh has neither: its time decides; give one of them"
 
+
 @dataclass(frozen=True, slots=True)
 class JobPage:
     """The latest jobs, newest first."""

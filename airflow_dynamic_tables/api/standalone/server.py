@@ -24,7 +24,7 @@ _END_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """Where to listen, and under which names besides those of loopback; port 0: any that is free."""
 
     host: str = "127.0.0.1"
@@ -40,7 +40,7 @@ class Place:
             return self.host == "localhost"
 
 
-def serve(gateway: Gateway, refreshes: Processes, place: Place, on_ready: Callable[[str], None]) -> None:
+def serve(gateway: Gateway, refreshes: Processes, place: ListenAddress, on_ready: Callable[[str], None]) -> None:
     """Answer requests until SIGTERM or Ctrl-C, and return when no refresh runs any more.
 
     :param on_ready: called with the address once connections are accepted.
@@ -79,7 +79,7 @@ def _settle_memory(gateway: Gateway) -> None:
 
 
 @contextmanager
-def _listening(place: Place) -> Iterator[socket.socket]:
+def _listening(place: ListenAddress) -> Iterator[socket.socket]:
     """A socket that accepts connections.
 
     :raises ConfigurationError: when it cannot.

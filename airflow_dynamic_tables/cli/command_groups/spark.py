@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from airflow_dynamic_tables.cli import argument_types
-from airflow_dynamic_tables.cli.arguments import DEBUG, OUTPUT, STATE, Argument, Command, Group
+from airflow_dynamic_tables.cli.arguments import DEBUG, OUTPUT, STATE, Argument, Command, CommandGroup
 
 _PACKAGE = "airflow_dynamic_tables.cli.commands"
 
-SPARK_COMMANDS = Group(
+SPARK_COMMANDS = CommandGroup(
     "spark",
     "a warm Spark server on this machine, and faster starts of Spark",
     (

@@ -102,6 +102,6 @@ def _print(done: list[Applied], form: str) -> None:
         output.listing(done, form)
         return
     some = [one for one in done if one.outcome is not Outcome.UNCHANGED]
-    output.listing([{**output.items(one), "change": one.change.words} for one in some], "table", _SHOWN)
+    output.listing(some, "table", _SHOWN)
     counts = Counter(one.outcome.words for one in done)
     print(f"{output.counted(len(done), 'table')}: {output.summed(counts)}.", file=sys.stderr)

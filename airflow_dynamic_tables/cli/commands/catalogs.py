@@ -14,10 +14,11 @@ from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.core.tables.partitions import describe as describe_partition
 from airflow_dynamic_tables.exceptions import ConfigurationError, DefinitionError
 from airflow_dynamic_tables.services.catalogs import databases, functions, listing, views
-from airflow_dynamic_tables.services.catalogs.listing import ObjectDetails
+from airflow_dynamic_tables.services.catalogs.listing import ObjectChange, ObjectDetails
 from airflow_dynamic_tables.services.workspace import Workspace
 
 _COLUMNS = ("name", "type", "comment", "nulls", "minimum", "maximum")
@@ -78,7 +79,7 @@ def describe(arguments: Namespace) -> int:
 
 
 def _describe(details: ObjectDetails) -> None:
-    fields = dict(output.items(details.value))
+    fields = dict(items(details.value))
     fields.pop("definition", None)  # it says at length what stands here already, and is for programs
     columns = fields.pop("columns", ())
     statistics = dict(details.statistics or {})
@@ -179,5 +180,5 @@ def _change(arguments: Namespace, outcome: str, change: Callable[[Workspace], st
     """Change a catalog, and print the full name of what was changed and how."""
     with workspace_of(arguments) as workspace:
         identifier = change(workspace)
-    output.listing([{"identifier": identifier, "outcome": outcome}], arguments.output)
+    output.listing([ObjectChange(identifier, outcome)], arguments.output)
     return OK

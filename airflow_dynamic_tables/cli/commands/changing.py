@@ -37,8 +37,7 @@ def resume_table(arguments: Namespace) -> int:
 
 
 def _print(change: StateChange, style: str) -> None:
-    said = {"table": str(change.table), "was": change.before.words, "is": change.now.words}
-    output.record({**said, **({"reason": change.reason} if change.reason else {})}, style)
+    output.record(change, style)
     if change.workflow:
         print(change.workflow, file=sys.stderr)
 
@@ -71,14 +70,13 @@ def drop_table(arguments: Namespace) -> int:
         if not arguments.yes:
             return _would_drop(workspace, name, if_exists=arguments.if_exists)
         dropped = (drop_if_exists if arguments.if_exists else drop)(workspace, name, purge=arguments.purge)
-    if dropped is None:
+    output.record(dropped, arguments.output)
+    if not dropped.dropped:
         print(f"There is no {name}; nothing to do.", file=sys.stderr)
         return OK
-    shown = {name: value for name, value in output.items(dropped).items() if name != "is_still_read" and value is not None}
-    output.record(dropped if arguments.output != "table" else shown, arguments.output)
-    if dropped.folder is not None:
+    if dropped.location is not None:
         when = "before a new table of this name finds their rows" if dropped.is_still_read else "when they are no longer needed"
-        print(f"The maintenance leaves the files in {dropped.folder} alone: delete them {when}.", file=sys.stderr)
+        print(f"The maintenance leaves the files in {dropped.location} alone: delete them {when}.", file=sys.stderr)
     if is_defined(arguments, name) is not False:
         print("If the table is still defined, its next refresh will recreate it.", file=sys.stderr)
     return OK

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from airflow_dynamic_tables.cli import output
 from airflow_dynamic_tables.cli.commands.definitions import plan_and_look
 from airflow_dynamic_tables.cli.state import quiet_workspace_of
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.services.deployments.diffing import differences
 from airflow_dynamic_tables.services.deployments.values import Change, Difference
-from airflow_dynamic_tables.services.refresh.catching_up import preview_catch_up
+from airflow_dynamic_tables.services.refresh.catching_up import with_catch_up
+from airflow_dynamic_tables.services.refresh.preview import TablePlan
 from airflow_dynamic_tables.services.workspace import Workspace
 
 
 def plan(arguments: Namespace) -> int:
     """As without ``--compare``, with what a refresh would make up for; warn of every table whose next one would be refused."""
     with quiet_workspace_of(arguments) as workspace:
-        return plan_and_look(arguments, partial(_catch_up, workspace), partial(_warn, workspace))
+        return plan_and_look(arguments, partial(_completed, workspace), partial(_warn, workspace))
 
 
-def _catch_up(workspace: Workspace, table: DynamicTable, defined: Definitions, at: datetime) -> Mapping[str, Any]:
-    return output.items(preview_catch_up(workspace, table, defined.sources, at))
+def _completed(workspace: Workspace, planned: TablePlan, table: DynamicTable, defined: Definitions) -> TablePlan:
+    return with_catch_up(workspace, planned, table, defined.sources)
 
 
 def _warn(workspace: Workspace, tables: Sequence[DynamicTable]) -> None:

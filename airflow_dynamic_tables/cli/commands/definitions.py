@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,13 +14,14 @@ from airflow_dynamic_tables.cli.project import definitions, named_tables, projec
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.clients.spark_parser import SparkParser
 from airflow_dynamic_tables.core.mistakes import Mistake
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.definitions.returned_columns import ReturnedColumns
 from airflow_dynamic_tables.exceptions import DefinitionError
-from airflow_dynamic_tables.services.continuous.strategies import choose, refusal_of_servers
 from airflow_dynamic_tables.services.project import Project
 from airflow_dynamic_tables.services.query_tests.loading import load_tests
-from airflow_dynamic_tables.services.refresh.preview import not_schedulable, preview, warnings
+from airflow_dynamic_tables.services.refresh.preview import TablePlan, not_schedulable, preview, warnings
+from airflow_dynamic_tables.services.refresh.strategies import refusal_of_servers
 
 
 def validate(arguments: Namespace) -> int:
@@ -83,24 +84,24 @@ _COLUMNS = ("identifier", "refresh_mode", "cron", "timezone", "schedule_time", "
 
 def plan(arguments: Namespace) -> int:
     """Print what a scheduled refresh of each table would do."""
-    return plan_and_look(arguments, lambda _table, _defined, _at: {}, lambda _tables: None)
+    return plan_and_look(arguments, lambda planned, _table, _defined: planned, lambda _tables: None)
 
 
 def plan_and_look(
     arguments: Namespace,
-    more: Callable[[DynamicTable, Definitions, datetime], Mapping[str, Any]],
+    completed: Callable[[TablePlan, DynamicTable, Definitions], TablePlan],
     look: Callable[[Sequence[DynamicTable]], None],
 ) -> int:
     """As :func:`plan`.
 
-    :param more: gives more fields of the plan of a table at a time.
+    :param completed: completes the plan of a table.
     :param look: is shown the tables that were planned.
     """
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     now = datetime.now(UTC)
     times = [schedule_time(table, arguments.schedule_time, now) for table in tables]
-    plans = [{**_planned(table, defined, at), **more(table, defined, at)} for table, at in zip(tables, times, strict=True)]
+    plans = [completed(preview(table, at, defined.sources), table, defined) for table, at in zip(tables, times, strict=True)]
     if arguments.output != "table":
         output.listing(plans, arguments.output)
     elif not arguments.tables:
@@ -116,14 +117,7 @@ def plan_and_look(
     return OK if (sound or arguments.tables) and not misplaced else FAILED
 
 
-def _planned(table: DynamicTable, defined: Definitions, at: datetime) -> Mapping[str, Any]:
-    """What a refresh at that time would do; of a table in continuous mode also what a turn is, and why."""
-    choice = choose(table, defined.sources) if table.is_continuous else None
-    strategy = {"strategy": choice and choice.strategy, "strategy_reason": choice and choice.reason}
-    return {**output.items(preview(table, at)), **strategy}
-
-
-def _for_people(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan without what only a table in continuous mode has, and with a name for ``unchanged`` that says when it counts."""
-    shown = {name: value for name, value in planned.items() if value is not None or not name.startswith("strategy")}
+def _for_people(planned: TablePlan) -> dict[str, Any]:
+    """A plan without fields that have no value, and with a name for ``unchanged`` that says when it counts."""
+    shown = {name: value for name, value in items(planned).items() if value is not None or name == "cron"}
     return {"when no input changed" if name == "unchanged" else name: value for name, value in shown.items()}

@@ -13,6 +13,7 @@ from airflow_dynamic_tables.cli.project import definitions, find_definitions, id
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
+from airflow_dynamic_tables.core.results import items, plain
 from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.printing.declaring import hidden_settings
 from airflow_dynamic_tables.definitions.printing.statement_text import statement_of
@@ -88,7 +89,7 @@ def show(found: Sequence[Difference], form: str) -> None:
 
 
 def _at_a_glance(one: Difference) -> dict[str, Any]:
-    cost = output.items(one.cost) if one.cost is not None else {}
+    cost = items(one.cost) if one.cost is not None else {}
     return {
         "table": one.identifier,
         "change": one.change.words,
@@ -118,4 +119,4 @@ def _columns(touched: Touched) -> str:
 
 
 def _short(value: Any) -> str:
-    return "none" if value is None else str(output.plain(value))
+    return "none" if value is None else str(plain(value))

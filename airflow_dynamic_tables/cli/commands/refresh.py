@@ -25,11 +25,12 @@ from airflow_dynamic_tables.cli.state import settings_of, workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.plan import RefreshPlan
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.core.tables.partitions import PartitionSet
 from airflow_dynamic_tables.core.tables.versions import Version
 from airflow_dynamic_tables.definitions.model import Definitions, DynamicTable
 from airflow_dynamic_tables.exceptions import ConfigurationError, ConflictError, DynamicTableError
-from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.ledger.base import Refresh, RefreshState
 from airflow_dynamic_tables.runners.base import Runner
 from airflow_dynamic_tables.runners.local.runner import LocalServerRunner, is_there
 from airflow_dynamic_tables.runners.registry import CONNECT_SCHEME, runner_for
@@ -46,7 +47,7 @@ from airflow_dynamic_tables.services.refresh.requests import (
 )
 from airflow_dynamic_tables.services.refresh.running import run
 from airflow_dynamic_tables.services.refresh.upstream import parents_of
-from airflow_dynamic_tables.services.stages.settling import recorded_refresh
+from airflow_dynamic_tables.services.stages.settling import result_of
 from airflow_dynamic_tables.services.tables.status import sample
 from airflow_dynamic_tables.services.workspace import Workspace
 
@@ -56,8 +57,6 @@ _Work = Callable[[Callable[[RefreshPlan], None], Callable[[], None]], _T]
 _CASCADE = ("table", "outcome", "version", "partitions", "detail")
 _ROWS = 10
 """How many rows of the table ``--show`` prints."""
-
-_COLUMNS = ("table", "version", "rows", "files", "bytes", "partitions", "data_timestamp", "action", "reason", "seconds")
 
 
 def refresh(arguments: Namespace) -> int:
@@ -78,11 +77,9 @@ def refresh(arguments: Namespace) -> int:
             outcome = run_here(workspace, request, arguments)
         if isinstance(outcome, Skipped):
             print(f"Skipped: {outcome.reason}", file=sys.stderr)
-            refreshed = workspace.ledger.get_refresh(request.token)
-        else:
-            refreshed = recorded_refresh(workspace, outcome)
+        done = result_of(workspace, request.token, outcome)
         rows = _first_rows(workspace, request.table.identifier) if arguments.show else None
-    _print(outcome, refreshed, arguments.output, rows)
+    _print(done, arguments.output, rows)
     return OK
 
 
@@ -91,16 +88,14 @@ def _first_rows(workspace: Workspace, table: TableIdentifier) -> list[dict[str, 
     return sample(workspace, table, _ROWS) if has_version else []
 
 
-def _print(outcome: Version | Skipped, refreshed: Refresh | None, form: str, rows: list[dict[str, Any]] | None) -> None:
+def _print(done: Version | Skipped | Refresh, form: str, rows: list[dict[str, Any]] | None) -> None:
     """Print what the ledger has of a refresh, or what is known without it, and the rows that were asked for."""
-    known: Version | Skipped | Refresh = refreshed or outcome
     if form != "table":
-        output.record(known if rows is None else {**output.items(known), "first_rows": rows}, form)
-    elif isinstance(known, Refresh) and isinstance(outcome, Version):
-        output.record({name: output.items(known)[name] for name in _COLUMNS}, form)
-    elif refreshed is None:
-        output.record(known, form)
-    if form == "table" and rows:
+        output.record(done if rows is None else {**items(done), "first_rows": rows}, form)
+        return
+    if not (isinstance(done, Refresh) and done.state is RefreshState.SKIPPED):
+        output.written(done, form)
+    if rows:
         print()
         output.listing(rows, form)
 

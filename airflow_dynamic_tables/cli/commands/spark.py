@@ -15,6 +15,7 @@ from airflow_dynamic_tables.cli.new_project.writing import TABLE, write_project
 from airflow_dynamic_tables.cli.progress import progress_of
 from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import settings_of
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import JobFailedError
 from airflow_dynamic_tables.runners.class_data import store
 from airflow_dynamic_tables.runners.local.folder import Options, ServerFolder
@@ -97,6 +98,6 @@ def _print(found: Status, form: str) -> None:
     if form != "table":
         output.record(found, form)
         return
-    shown = {name: value for name, value in output.items(found).items() if value is not None}
+    shown = {name: value for name, value in items(found).items() if value is not None}
     durations = {name.removesuffix("_seconds"): timedelta(seconds=shown.pop(name)) for name in list(shown) if "seconds" in name}
     output.record({**shown, "state": found.state.value, **durations}, "table")

@@ -18,19 +18,21 @@ from airflow_dynamic_tables.cli.running import FAILED, OK
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.identifiers import TableIdentifier
 from airflow_dynamic_tables.core.refresh.source_states import SourceState
+from airflow_dynamic_tables.core.results import items, plain
 from airflow_dynamic_tables.core.tables.partitions import describe
 from airflow_dynamic_tables.exceptions import TableNotFoundError
 from airflow_dynamic_tables.formats.small_files import PartitionFiles
 from airflow_dynamic_tables.ledger.base import Refresh
+from airflow_dynamic_tables.services.catalogs.listing import ObjectChange
 from airflow_dynamic_tables.services.changing.registration import adopt, register
 from airflow_dynamic_tables.services.continuous.streams.places import stream_progress
-from airflow_dynamic_tables.services.maintenance.compacting import compact, count_files
+from airflow_dynamic_tables.services.maintenance.compacting import CompactedPartition, compact, count_files
 from airflow_dynamic_tables.services.maintenance.sweeping import sweep
 from airflow_dynamic_tables.services.maintenance.upgrading import upgrade
 from airflow_dynamic_tables.services.names import named_table
 from airflow_dynamic_tables.services.refresh.binding import look_at_sources
 from airflow_dynamic_tables.services.stages.quarantine import publish, reject
-from airflow_dynamic_tables.services.stages.settling import recorded_refresh
+from airflow_dynamic_tables.services.stages.settling import result_of
 from airflow_dynamic_tables.services.tables import status
 from airflow_dynamic_tables.services.tables.progress import Reader, pace_of
 from airflow_dynamic_tables.services.tables.rollback import RollbackRequest, rollback
@@ -66,13 +68,13 @@ def list_tables(arguments: Namespace) -> int:
 
 def _at_a_glance(table: TableStatus) -> dict[str, object]:
     """A table as a person looks at it: its lag is a duration, and nobody takes the state of its job for a refresh that runs."""
-    shown = dict(output.items(table))
-    state = shown.pop("job_state")
+    shown = dict(items(table))
+    shown.pop("job_state")
     shown.pop("freshness_seconds")
     shown["behind"] = tuple(str(parent) for parent in table.behind)
     lags = {name: _duration(shown.pop(f"{name}_seconds")) for name in ("lag", "allowed_lag")}
-    refreshing = JobState(state).words if state else None
-    if table.dag_paused and state != JobState.SUSPENDED:
+    refreshing = table.job_state.words if table.job_state else None
+    if table.dag_paused and table.job_state is not JobState.SUSPENDED:
         refreshing = f"{refreshing or 'declared'}, but the DAG {table.workflow_id} is paused"
     return {**shown, "refreshing": refreshing, **lags}
 
@@ -105,7 +107,7 @@ def show_table(arguments: Namespace) -> int:
             print("\nstream:")
             output.record(stream, "table")
     else:
-        output.record({**output.plain(details), "read_by": readers, "stream": stream, "rows": rows}, arguments.output)
+        output.record({**plain(details), "read_by": readers, "stream": stream, "rows": rows}, arguments.output)
     return OK
 
 
@@ -144,7 +146,7 @@ def _summed(refresh: Refresh) -> dict[str, object]:
         "rows_per_second": pace.rows_per_second,
         "expectations": violated,
     }
-    return {**output.items(refresh), **summed}
+    return {**items(refresh), **summed}
 
 
 def _columns(refreshes: Iterable[Refresh]) -> tuple[str, ...]:
@@ -172,7 +174,7 @@ def create_tables(arguments: Namespace) -> int:
     defined, sound = definitions(arguments)
     tables = named_tables(defined, arguments.tables)
     with workspace_of(arguments, "Registering the tables") as workspace:
-        done = [{"identifier": str(table.identifier), "registration": register(workspace, table)} for table in tables]
+        done = [ObjectChange(str(table.identifier), register(workspace, table).value) for table in tables]
     output.listing(done, arguments.output)
     return OK if sound or arguments.tables else FAILED
 
@@ -183,7 +185,7 @@ def adopt_table(arguments: Namespace) -> int:
     table = named_table(defined, arguments.table)
     with workspace_of(arguments) as workspace:
         registration = adopt(workspace, table)
-    output.record({"identifier": str(table.identifier), "registration": registration}, arguments.output)
+    output.record(ObjectChange(str(table.identifier), registration.value), arguments.output)
     return OK
 
 
@@ -213,23 +215,22 @@ def compact_table(arguments: Namespace) -> int:
 def _count_files(arguments: Namespace, name: TableIdentifier) -> int:
     with workspace_of(arguments) as workspace:
         counted = count_files(workspace, name)
-    output.listing([{**output.items(one), "partition": describe(one.partition)} for one in counted], arguments.output)
+    output.listing([{**items(one), "partition": describe(one.partition)} for one in counted], arguments.output)
     return OK
 
 
-def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> dict[str, object]:
+def _compacted(before: PartitionFiles, after: PartitionFiles | None) -> CompactedPartition:
     """What a partition had and has; one that is gone meanwhile has nothing."""
     files, size = (after.files, after.bytes) if after is not None else (0, 0)
-    changes = {"files_before": before.files, "files_after": files, "bytes_before": before.bytes, "bytes_after": size}
-    return {"partition": describe(before.partition), **changes, "why_not": before.why_not}
+    return CompactedPartition(describe(before.partition), before.files, files, before.bytes, size, before.why_not)
 
 
 def publish_stage(arguments: Namespace) -> int:
     """Commit a stage that is in quarantine and print its version."""
     with workspace_of(arguments, f"Publishing stage {arguments.token}") as workspace:
         version = publish(workspace, arguments.token)
-        refresh = recorded_refresh(workspace, version)
-    output.record({**({"table": refresh.table} if refresh else {}), **output.items(version)}, arguments.output)
+        done = result_of(workspace, version.token, version)
+    output.written(done, arguments.output)
     return OK
 
 
@@ -248,7 +249,8 @@ def rollback_table(arguments: Namespace) -> int:
     name = identifier(arguments, arguments.table)
     with workspace_of(arguments, f"Rolling {name} back") as workspace:
         version = rollback(workspace, RollbackRequest(name, arguments.to, token, owner, arguments.with_columns))
-    output.record({"table": str(name), "restored": arguments.to, **output.items(version)}, arguments.output)
+        done = result_of(workspace, token, version)
+    output.written(done, arguments.output)
     return OK
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow_dynamic_tables.api.desk import Gateway
 from airflow_dynamic_tables.api.standalone.processes import Processes
-from airflow_dynamic_tables.api.standalone.server import Place, serve
+from airflow_dynamic_tables.api.standalone.server import ListenAddress, serve
 from airflow_dynamic_tables.api.standalone.token import VARIABLE, TokenAccess, read_token
 from airflow_dynamic_tables.cli.project import find_definitions, project_of
 from airflow_dynamic_tables.cli.running import OK
@@ -29,7 +29,7 @@ def serve_gateway(arguments: Namespace) -> int:
             "Airflow's connection says where the state is; leave out --database-url, or serve without Airflow."
         )
     token = read_token(Path(arguments.token_file) if arguments.token_file else None, os.environ)
-    place = Place(arguments.host, arguments.port, tuple(arguments.allowed_hosts))
+    place = ListenAddress(arguments.host, arguments.port, tuple(arguments.allowed_hosts))
     with quiet_workspace_of(arguments) as workspace:
         workspace.ledger.check()
     if not place.is_loopback:

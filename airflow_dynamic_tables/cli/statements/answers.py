@@ -10,12 +10,14 @@ from airflow_dynamic_tables.cli.running import message
 from airflow_dynamic_tables.core.mistakes import Mistake
 from airflow_dynamic_tables.definitions.statements.parsing import pointed
 from airflow_dynamic_tables.exceptions import DefinitionError, DynamicTableError
-from airflow_dynamic_tables.sql.session import Answer
+from airflow_dynamic_tables.sql.session import StatementResult
 
 
-def print_answer(answer: Answer) -> None:
+def print_answer(answer: StatementResult) -> None:
     """Print the rows of an answer, and its note on stderr; nothing in a cell is an empty text, and not NULL."""
-    output.table(answer.columns, [["NULL" if value is None else value for value in row] for row in answer.rows])
+    columns = answer.shown or answer.columns
+    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    output.table(columns, [["NULL" if row[name] is None else row[name] for name in columns] for row in rows])
     if answer.note:
         print(answer.note, file=sys.stderr)
 

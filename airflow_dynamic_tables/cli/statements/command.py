@@ -12,8 +12,10 @@ from airflow_dynamic_tables.cli.running import FAILED, OK, USAGE
 from airflow_dynamic_tables.cli.running import execute as execute_command
 from airflow_dynamic_tables.cli.statements.answers import print_answer, told
 from airflow_dynamic_tables.cli.statements.opening import session_of
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.exceptions import DefinitionError
 from airflow_dynamic_tables.sql.executing import Done, execute, read_script
+from airflow_dynamic_tables.sql.session import StatementResult
 from airflow_dynamic_tables.yaml_files.texts import read_text
 
 _STANDARD_INPUT = "-"
@@ -73,4 +75,9 @@ def _kept(done: list[Done]) -> str:
 def _finish(done: list[Done], form: str) -> None:
     """Print what was done as one document, unless each answer was shown when it came."""
     if form != "table":
-        output.listing(done, form)
+        output.listing([{**items(one), "answer": _without_choice(one.answer)} for one in done], form)
+
+
+def _without_choice(answer: StatementResult) -> dict[str, object]:
+    """All of an answer but which columns a terminal shows."""
+    return {name: value for name, value in items(answer).items() if name != "shown"}

@@ -21,11 +21,11 @@ from airflow_dynamic_tables.core.query_tests.plan import QueryTestOutcomes, Quer
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
 from airflow_dynamic_tables.services.creating.deciding import Decision
 from airflow_dynamic_tables.services.creating.wanted import Created, WantedTable
-from airflow_dynamic_tables.sql.session import Session
+from airflow_dynamic_tables.sql.session import SqlSession
 
 
 @contextmanager
-def session_of(arguments: Namespace) -> Iterator[Session]:
+def session_of(arguments: Namespace) -> Iterator[SqlSession]:
     """A session on what the arguments name; mistakes of the definitions are printed on stderr.
 
     The usual folder of definitions need not exist: the first statement that declares a table makes it.
@@ -43,7 +43,7 @@ def session_of(arguments: Namespace) -> Iterator[Session]:
             token = str(uuid4())
             return make_here(workspace, wanted, decision, arguments, (token, f"{owner} (statement {token})"))
 
-        yield Session.opened(project, workspace, refresh, create, partial(_query_here, arguments), owner)
+        yield SqlSession.opened(project, workspace, refresh, create, partial(_query_here, arguments), owner)
 
 
 def _query_here(arguments: Namespace, plans: QueryTestPlans, environment: Mapping[str, str]) -> QueryTestOutcomes:

@@ -27,7 +27,7 @@ from airflow_dynamic_tables.definitions.statements.parsing import is_complete
 from airflow_dynamic_tables.exceptions import DynamicTableError
 from airflow_dynamic_tables.redaction import without_secrets
 from airflow_dynamic_tables.sql.executing import execute, read_script
-from airflow_dynamic_tables.sql.session import Session
+from airflow_dynamic_tables.sql.session import SqlSession
 
 _INPUT = Path("<input>")
 """What the typed text is called in messages."""
@@ -105,7 +105,7 @@ def shell(arguments: Namespace) -> int:
 class Shell:
     """Asks for statements and carries them out until the input ends. An error ends a text, and not the shell."""
 
-    def __init__(self, session: Session, history: History | None = None, progress: Progress | None = None) -> None:
+    def __init__(self, session: SqlSession, history: History | None = None, progress: Progress | None = None) -> None:
         self._session = session
         self._progress = progress or Progress(is_shown=False)
         self._history = history or _history_of_user(os.environ)

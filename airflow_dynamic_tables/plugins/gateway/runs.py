@@ -80,12 +80,12 @@ class AirflowRuns(Refresher):
 
     def look(self, workspace: Workspace, job: Job) -> None:
         """Read what became of the runs. A run that Airflow does not have any more is lost."""
-        open_ones = [refresh for refresh in job.refreshes if refresh.cluster and not refresh.state.is_end]
+        open_ones = [refresh for refresh in job.refreshes if refresh.cluster_info and not refresh.state.is_end]
         if not open_ones:
             return
-        runs = _runs(_run_id(job), {refresh.cluster["dagId"] for refresh in open_ones})
+        runs = _runs(_run_id(job), {refresh.cluster_info["dagId"] for refresh in open_ones})
         for refresh in open_ones:
-            run = runs.get(refresh.cluster["dagId"])
+            run = runs.get(refresh.cluster_info["dagId"])
             if run is not None:
                 _write(workspace, job, refresh, run)
             elif refresh.state is WorkState.RUNNING:

@@ -51,6 +51,15 @@ class ObjectSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """The result of creating, registering or dropping one object of a catalog."""
+
+    identifier: str
+    outcome: str
+    """Such as ``created``, ``altered``, ``unchanged``, ``exists`` or ``dropped``."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectDetails:
     """One object of a catalog in full; ``statistics`` are of a table and of its columns."""
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from airflow_dynamic_tables.core.schedule.continuous import StrategyName
 from airflow_dynamic_tables.services.continuous.base import Strategy, Work
 from airflow_dynamic_tables.services.continuous.monitor import watched
-from airflow_dynamic_tables.services.continuous.strategies import choose
 from airflow_dynamic_tables.services.continuous.streams.strategy import Streaming
 from airflow_dynamic_tables.services.continuous.tidying import Tidying
+from airflow_dynamic_tables.services.refresh.strategies import choose
 
 STRATEGIES: Mapping[StrategyName, Callable[[Work], Strategy]] = {
     StrategyName.MICRO_REFRESH: watched,

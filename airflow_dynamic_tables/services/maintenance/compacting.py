@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
 
@@ -30,6 +30,19 @@ MOST_COMMITS = 16
 """How many compactions of a table one maintenance makes: each reads some hundred MB, and the next maintenance goes on."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedPartition:
+    """Files and bytes of a partition before and after a compaction."""
+
+    partition: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    why_not: str | None
+    """Why small files were left."""
 
 
 def compact(

@@ -18,7 +18,7 @@ from airflow_dynamic_tables.definitions.model import DynamicTable
 from airflow_dynamic_tables.definitions.placing.foreign import is_known
 from airflow_dynamic_tables.definitions.queries.text import variation
 from airflow_dynamic_tables.schedulers.registry import DEFAULT_SCHEDULER, known_schedulers
-from airflow_dynamic_tables.services.continuous.strategies import choose
+from airflow_dynamic_tables.services.refresh.strategies import choose
 
 MANY_VERSIONS = 1000
 """Kept versions of a table above which somebody is warned. By default it keeps about a hundred, which no commit feels."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from airflow_dynamic_tables.core.refresh.steps import Step, trace
 from airflow_dynamic_tables.core.tables.versions import Version
@@ -21,6 +22,8 @@ from airflow_dynamic_tables.services.stages.drafts import DraftedTable
 from airflow_dynamic_tables.services.workspace import Workspace
 
 log = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
 
 
 def abort(workspace: Workspace, token: str, reason: BaseException | str, *, surely_not_landed: bool = False) -> None:
@@ -188,6 +191,15 @@ def recorded_refresh(workspace: Workspace, version: Version) -> Refresh | None:
     except DynamicTableError:
         log.exception("Version %s of stage %s landed, but the ledger cannot be asked.", version.number, version.token)
         return None
+
+
+def result_of(workspace: Workspace, token: str, made: _Made) -> Refresh | _Made:
+    """The line of the history of a write that has just ended; ``made`` itself when the ledger does not have it.
+
+    :param token: of the write that ended in ``made``; a version may be that of another one.
+    """
+    recorded = recorded_refresh(workspace, made) if isinstance(made, Version) else workspace.ledger.get_refresh(token)
+    return recorded or made
 
 
 def reconcile(workspace: Workspace, token: str) -> Version | None:

@@ -107,7 +107,7 @@ def test_a_dag_of_several_tables_is_told_which(workspace: Workspace, airflow: St
         ("other", {**common, "conf": time}),
     ]
     assert [refresh.state for refresh in job.refreshes] == [WorkState.RUNNING] * 2
-    assert job.refreshes[0].cluster == {"clusterType": "airflow", "dagId": "pair", "runId": "rest__j1"}
+    assert job.refreshes[0].cluster_info == {"clusterType": "airflow", "dagId": "pair", "runId": "rest__j1"}
 
 
 def test_tables_of_one_dag_have_one_run(workspace: Workspace, airflow: StandIn) -> None:
@@ -157,7 +157,7 @@ def test_a_run_of_which_nobody_knows_is_looked_for(workspace: Workspace, airflow
     """Airflow broke while it made the run: perhaps it made it."""
     airflow.dags["pair"]["refuses"] = 500
     (refresh,) = start(workspace, airflow, ONE).refreshes
-    assert (refresh.state, refresh.cluster["runId"]) == (WorkState.RUNNING, "rest__j1")
+    assert (refresh.state, refresh.cluster_info["runId"]) == (WorkState.RUNNING, "rest__j1")
 
 
 def test_force_and_the_tick_of_another_scheduler_are_passed_on(workspace: Workspace, airflow: StandIn) -> None:

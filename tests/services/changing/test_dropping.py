@@ -50,8 +50,8 @@ def test_a_dropped_table_is_made_anew_with_other_keys(workspace: Workspace, requ
     with pytest.raises(SchemaEvolutionError):
         begin(workspace, replace(request_, token="t2", table=other))
     dropped = drop(workspace, NUMBERS)
-    assert dropped.folder is not None
-    assert Path(dropped.folder.removeprefix("file://")).is_dir(), "files stay"
+    assert dropped.location is not None
+    assert Path(dropped.location.removeprefix("file://")).is_dir(), "files stay"
     assert not dropped.is_still_read
     with pytest.raises(TableNotFoundError):
         drop(workspace, NUMBERS)
@@ -99,13 +99,13 @@ def test_rows_that_a_plain_folder_keeps_are_told(workspace: Workspace, request_:
 
 
 def test_what_is_not_there_is_no_error_when_asked_so(workspace: Workspace, request_: RefreshRequest) -> None:
-    assert drop_if_exists(workspace, NUMBERS) is None
+    assert not drop_if_exists(workspace, NUMBERS).dropped
     run(workspace, request_, write_numbers)
     view = TableIdentifier("lake", "sales", "few")
     create_view(workspace, view, "SELECT * FROM numbers")
     with pytest.raises(TableNotFoundError, match="is no dynamic table"):
         drop_if_exists(workspace, view)
-    assert drop_if_exists(workspace, NUMBERS) is not None
+    assert drop_if_exists(workspace, NUMBERS).dropped
 
 
 @pytest.mark.parametrize("table_format", ["iceberg", "parquet", "orc"])
@@ -118,7 +118,7 @@ def test_purged_files_are_gone_and_no_others(tmp_path: Path, workspace: Workspac
     folder = workspace.table(NUMBERS).folder()
     assert folder is not None
     dropped = drop(workspace, NUMBERS, purge=True)
-    assert (dropped.folder, dropped.purged.files > 2, dropped.purged.bytes > 0) == (None, True, True)
+    assert (dropped.location, dropped.purged.files > 2, dropped.purged.bytes > 0) == (None, True, True)
     assert not Path(folder.removeprefix("file://")).exists()
     assert workspace.ledger.list_stages() == []
     assert other.numbers() == [1, 2]

@@ -46,4 +46,4 @@ def test_the_folder_of_an_adopted_table_is_not_purged(table: NamedTable, tmp_pat
     adopt(table.workspace, table.definitions().tables[table.name])
     with pytest.raises(ConfigurationError, match="was not made for"):
         drop(table.workspace, table.name, purge=True)
-    assert drop(table.workspace, table.name).folder == location
+    assert drop(table.workspace, table.name).location == location

@@ -62,7 +62,7 @@ def both_names(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("both_names")
 def test_the_same_call_takes_the_former_name_away(workspace: Workspace) -> None:
-    assert rename(workspace, OLD, NEW).table == NEW
+    assert rename(workspace, OLD, NEW).after == NEW
     assert workspace.catalog("lake").list_tables("sales") == ["new"]
 
 

@@ -190,7 +190,7 @@ def test_a_table_is_made_listed_read_replaced_renamed_and_dropped(
     other = TableIdentifier("pg", "tables", f"{schema}.others")
     workspace.catalog("pg").rename_table(table.path, other.table)
     assert is_one_off(workspace.catalog("pg").get_table(other.path))
-    assert drop(workspace, other).folder is not None
+    assert drop(workspace, other).location is not None
     assert (relations(tables_url, schema), entries(tables_url, schema)) == ([], [])
     assert create(workspace, wanted(table), writes(tables_url, 1)).version == 1
 

@@ -64,7 +64,7 @@ def test_failures_in_a_row_pause_the_dag(version_bench: VersionBench, airflow: o
     for run in ("first", "second"):
         change = note_failure(workspace, table, run, "boom")
     assert change is not None
-    assert (change.now, airflow.paused[DAG]) == (JobState.SUSPENDED, True)
+    assert (change.after, airflow.paused[DAG]) == (JobState.SUSPENDED, True)
 
 
 def test_where_airflow_is_out_of_reach_the_state_is_kept_and_it_is_said(

@@ -107,7 +107,7 @@ def _check_file(name: str, text: str) -> None:
 
 
 def _check_table(table: DynamicTable) -> None:
-    plan = preview(table, seeds.DAY)
+    plan = preview(table, seeds.DAY, {})
     assert replace_tables(table.expanded_query, dict.fromkeys(table.upstream, "v"))
     assert plan.statement
     kept = json.loads(json.dumps(normalised(table), allow_nan=False))

@@ -14,6 +14,7 @@ from airflow_dynamic_tables.cli.project import definitions, find_definitions
 from airflow_dynamic_tables.cli.running import OK, USAGE
 from airflow_dynamic_tables.cli.state import workspace_of
 from airflow_dynamic_tables.core.refresh.spark_settings import SparkSettings
+from airflow_dynamic_tables.core.results import items
 from airflow_dynamic_tables.definitions.model import Definitions
 from airflow_dynamic_tables.exceptions import ConfigurationError
 from airflow_dynamic_tables.services.creating.deciding import Decision, decide, planned
@@ -106,4 +107,4 @@ def _print(made: Created, form: str) -> None:
     elif made.outcome is Outcome.EXISTS:
         print(f"{made.table} is there already; it stays as it is.")
     else:
-        output.record({name: output.items(made)[name] for name in _COLUMNS}, form)
+        output.record({name: items(made)[name] for name in _COLUMNS}, form)
